@@ -1,0 +1,73 @@
+"""From trajectories to credits, advantages and metrics."""
+
+import pytest
+
+from verl_mas.advantages import get_estimator
+from verl_mas.training.metrics import assign_advantages, credits_of, step_metrics
+from verl_mas.trajectory.records import Invocation, Trajectory
+
+
+def invocation(candidate, reward, role="tool", turn=0, masked=False):
+    return Invocation(
+        row=f"t.0.{role}.{turn}.{candidate}",
+        task="t",
+        sample=0,
+        role=role,
+        policy=role,
+        turn=turn,
+        candidate=candidate,
+        prompt="p",
+        response="r",
+        prompt_digest="d",
+        num_prompt_tokens=3,
+        num_response_tokens=2 + candidate,
+        reward=reward,
+        breakdown={} if reward is None else {"team": reward},
+        masked=masked,
+    )
+
+
+def trajectory(*invocations, success=False, error=None):
+    return Trajectory("t", "digest", 0, "train", 0, list(invocations), success=success, turns=1, error=error)
+
+
+def test_a_group_gets_the_advantages_of_the_specification():
+    rows = [invocation(index, reward) for index, reward in enumerate([1.0, 0.0, 0.0, 0.0])]
+    trained = assign_advantages([trajectory(*rows)], get_estimator("at_grpo", group_size=4))
+    assert [one.advantage for one in trained] == pytest.approx([1.499997, -0.499999, -0.499999, -0.499999], abs=1e-6)
+
+
+def test_roles_and_turns_are_groups_of_their_own():
+    rows = [invocation(c, c) for c in (0, 1)] + [invocation(c, 5, "planner") for c in (0, 1)]
+    assign_advantages([trajectory(*rows)], get_estimator("at_grpo"))
+    assert [one.advantage for one in rows] == pytest.approx([-0.707106, 0.707106, 0, 0], abs=1e-6)
+
+
+def test_failed_trajectories_and_masked_invocations_are_not_trained_on():
+    kept = [invocation(0, 1.0), invocation(1, 0.0)]
+    trained = assign_advantages(
+        [trajectory(*kept, invocation(2, None, masked=True)), trajectory(error="died")], get_estimator("agent_grpo")
+    )
+    assert trained == kept
+
+
+def test_a_step_without_any_finished_trajectory_trains_nothing():
+    assert assign_advantages([trajectory(error="died")], get_estimator("at_grpo")) == []
+
+
+def test_an_invocation_without_a_reward_is_an_error():
+    with pytest.raises(ValueError, match="1 invocations have no reward, first t.0.tool.0.0"):
+        credits_of([invocation(0, None)])
+
+
+def test_metrics_count_failures_as_not_solved_and_average_by_role():
+    rows = [invocation(0, 1.0), invocation(1, 0.0)]
+    for one, advantage in zip(rows, (0.0, 2.0), strict=True):
+        one.advantage = advantage
+    metrics = step_metrics([trajectory(*rows, success=True), trajectory(error="died")])
+    assert metrics["success_rate"] == 0.5
+    assert metrics["trajectories/failed"] == 1.0
+    assert metrics["reward/tool"] == 0.5
+    assert metrics["reward/tool/team"] == 0.5
+    assert metrics["response_length/tool"] == 2.5
+    assert metrics["zero_advantages/tool"] == 0.5

@@ -1,0 +1,126 @@
+"""The training loop: sample, assign credit, learn, validate, save; the same few lines for every algorithm and task."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from omegaconf import DictConfig
+
+from verl_mas.advantages import Estimator
+from verl_mas.hooks import Plugins
+from verl_mas.training.checkpoint import CheckpointStore, Manifest
+from verl_mas.training.metrics import assign_advantages, step_metrics
+from verl_mas.training.team import Team
+from verl_mas.trajectory.records import Trajectory
+from verl_mas.workflow.environment import TaskFamily
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What observers are told about the run.
+
+    Attributes:
+        recipe, directory, seed, steps: as configured. config: the run's own options, resolved.
+    """
+
+    recipe: str
+    directory: Path
+    seed: int
+    steps: int
+    config: DictConfig
+
+
+class Reporter(Protocol):
+    """Where the loop says what happened."""
+
+    def step(self, step: int, metrics: dict[str, float], seconds: dict[str, float], rows: list[Trajectory]) -> None:
+        """A training step has ended."""
+
+    def validation(self, step: int, trajectories: list[Trajectory]) -> None:
+        """A validation with the weights of `step` has ended; in the order of the tasks."""
+
+
+class Loop:
+    """Drives a started team from `start` steps done to `run.steps`.
+
+    Args:
+        start: training steps that the team's weights have already had.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        team: Team,
+        family: TaskFamily,
+        estimator: Estimator,
+        store: CheckpointStore,
+        plugins: Plugins,
+        reporter: Reporter,
+        start: int = 0,
+    ) -> None:
+        self.run = run
+        self.team = team
+        self.family = family
+        self.estimator = estimator
+        self.store = store
+        self.plugins = plugins
+        self.reporter = reporter
+        self.start = start
+
+    def train(self) -> None:
+        """Run every remaining step, with the validations and checkpoints that the configuration asks for."""
+        config = self.run.config
+        if config.validation.before and self.start == 0:
+            self.validate(0)
+        for step in range(self.start + 1, self.run.steps + 1):
+            self.step(step)
+            last = step == self.run.steps
+            if last or (config.checkpoint.every and step % config.checkpoint.every == 0):
+                self.save(step)
+            if (last and config.validation.after) or (config.validation.every and step % config.validation.every == 0):
+                self.validate(step)
+
+    def step(self, step: int) -> None:
+        """One training step: the tasks of the step depend on nothing but the seed and the step."""
+        seconds: dict[str, float] = {}
+        first = (step - 1) * self.run.config.tasks_per_step
+        with _timed("rollout", seconds):
+            tasks = [self.family.task("train", first + index) for index in range(self.run.config.tasks_per_step)]
+            trajectories = self.team.rollout(tasks, "train", step - 1, self.run.seed, greedy=False)
+        for trajectory in trajectories:
+            self.plugins.notify("trajectory_end", run=self.run, trajectory=trajectory)
+        with _timed("advantages", seconds):
+            invocations = assign_advantages(trajectories, self.estimator)
+        self.plugins.notify("rewards_assigned", run=self.run, trajectories=trajectories)
+        with _timed("learn", seconds):
+            learned = self.team.learn(invocations, step)
+        metrics = {**step_metrics(trajectories), **learned.metrics}
+        metrics.update({f"{policy}/skipped_updates": 1.0 for policy in learned.skipped})
+        seconds.update({f"learn/{phase}": value for phase, value in learned.seconds.items()})
+        self.reporter.step(step, metrics, seconds, trajectories)
+        self.plugins.notify("step_end", run=self.run, metrics={"step": step, **metrics})
+
+    def validate(self, step: int) -> list[Trajectory]:
+        """One greedy trajectory for each held-out task; a failed one counts as not solved."""
+        tasks = [self.family.task("val", index) for index in range(self.run.config.validation.tasks)]
+        trajectories = self.team.rollout(tasks, "val", step, self.run.seed, greedy=True)
+        self.reporter.validation(step, trajectories)
+        self.plugins.notify("validation", run=self.run, results=trajectories)
+        return trajectories
+
+    def save(self, step: int) -> Path:
+        """Write all policies as one unit."""
+        manifest = Manifest(step=step, seed=self.run.seed, policies=tuple(self.team.trainers))
+        path = self.store.save(manifest, lambda folder: self.team.save(folder, step))
+        self.plugins.notify("checkpoint", run=self.run, path=path)
+        return path
+
+
+@contextmanager
+def _timed(phase: str, seconds: dict[str, float]) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    seconds[phase] = time.perf_counter() - start

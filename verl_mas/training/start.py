@@ -1,0 +1,156 @@
+"""From a complete configuration to a finished run: the process environment first, then Ray, the team and the loop.
+
+Nothing here is imported before the command line has been checked, and verl is imported only after the environment is set.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from verl_mas.config.compose import Composed
+from verl_mas.config.resources import devices, run_cpus
+from verl_mas.hooks import Plugins
+from verl_mas.training.process_environment import process_environment
+
+
+def threads_per_model(policies: int) -> int:
+    """Cores for one model's computation on a CPU: policies compute side by side."""
+    return max(1, (os.cpu_count() or 1) // max(1, policies))
+
+
+def train_team(
+    composed: Composed,
+    plugins: Plugins,
+    *,
+    restore: Path | None,
+    make_reporter: Callable[[], Any],
+    say: Callable[[str], None],
+) -> None:
+    """Train the team that the configuration describes.
+
+    Args:
+        restore: folder of the checkpoint to continue from, or None.
+        make_reporter: gives the loop's Reporter. say: tells the person what start-up is doing.
+
+    Raises:
+        ClusterTooSmall, StartupTimeout: before training. ControllerError, CheckpointError: during it.
+    """
+    run, policies = composed.run, composed.policies
+    platform = plugins.platforms[run.hardware]
+    variables = process_environment(platform.environment(threads_per_model(len(policies))), list(policies))
+    os.environ.update(variables)
+
+    from verl_mas.training.checkpoint import CheckpointStore, read_manifest
+    from verl_mas.training.cluster import ray_cluster
+    from verl_mas.training.external import rollout_name
+    from verl_mas.training.loop import Loop, Run
+    from verl_mas.training.policy_trainer import PolicyTrainer
+    from verl_mas.training.team import Team
+
+    start = 0 if restore is None else read_manifest(restore).step
+    family = plugins.environments[run.environment.name](**_plain(run.environment.options))
+    family.check(run.steps * run.tasks_per_step, run.validation.tasks)
+    estimator = plugins.advantage_estimators[run.algorithm.adv_estimator].with_options(
+        **_plain(run.algorithm.options)
+    )
+    for policy, config in policies.items():
+        with open_dict(config):
+            config.actor_rollout_ref.rollout.name = rollout_name(policy)
+    directory = Path(run.run_dir)
+    say("starting Ray")
+    with ray_cluster(
+        variables,
+        address=run.ray.address,
+        resources=platform.ray_resources(run.ray.num_gpus, run.ray.num_cpus),
+        needed={"CPU": run_cpus(run.controller.workers, policies), "GPU": devices(policies)},
+        transfer_queue_config=next(iter(policies.values())).transfer_queue,
+        policies=list(policies),
+    ):
+        team = Team(
+            {
+                policy: PolicyTrainer(
+                    policy,
+                    config,
+                    train=run.policies[policy].train,
+                    restore=None if restore is None else restore / policy,
+                )
+                for policy, config in policies.items()
+            }
+        )
+        team.start(_workplace(run, policies), run.controller.workers, run.ray.startup_timeout_s, say)
+        info = Run(run.recipe, directory, run.seed, run.steps, run)
+        store = CheckpointStore(directory / "checkpoints", keep=run.checkpoint.keep)
+        plugins.notify("run_start", run=info)
+        Loop(info, team, family, estimator, store, plugins, make_reporter(), start).train()
+
+
+def _workplace(run: DictConfig, policies: Mapping[str, DictConfig]) -> Any:
+    """What the workflow workers need to know."""
+    from verl_mas.training.worker import Named, Workplace
+    from verl_mas.workflow.model import Sampling
+
+    roles, prompts = {}, {}
+    for role, settings in run.roles.items():
+        rollout = policies[settings.policy].actor_rollout_ref.rollout
+        sampling = settings.sampling
+        roles[role] = Sampling(
+            temperature=rollout.temperature if sampling.temperature is None else sampling.temperature,
+            top_p=rollout.top_p if sampling.top_p is None else sampling.top_p,
+            top_k=rollout.top_k if sampling.top_k is None else sampling.top_k,
+            max_tokens=sampling.max_tokens,
+        )
+        if settings.prompt is not None:
+            prompts[role] = settings.prompt
+    workflow = _plain(run.workflow.options)
+    if run.workflow.max_turns is not None:
+        workflow["max_turns"] = run.workflow.max_turns
+    tree = run.sampling.scheme == "tree"
+    scheme = (
+        {"candidates": run.sampling.candidates, "selection": run.sampling.selection} if tree else {"n": run.sampling.n}
+    )
+    reward = {
+        name: run.reward[name] for name in ("mixing", "alpha", "lam") if run.reward[name] is not None
+    } | _plain(run.reward.options)
+    controller = run.controller
+    return Workplace(
+        environment=Named(run.environment.name, _plain(run.environment.options)),
+        workflow=Named(run.workflow.name, workflow),
+        scheme=Named(run.sampling.scheme, scheme),
+        reward_manager=Named(run.reward.manager, reward),
+        roles=roles,
+        policies={role: settings.policy for role, settings in run.roles.items()},
+        controller={
+            "concurrency": controller.concurrency,
+            "env_timeout_s": controller.env_timeout_s,
+            "max_failure_rate": controller.max_failure_rate,
+            "retries": controller.retries,
+            "deterministic": run.deterministic,
+            "prompts": prompts or None,
+        },
+    )
+
+
+def train_plain(config: DictConfig, plugins: Plugins, hardware: str) -> None:
+    """Run verl's own trainer on a plain verl configuration."""
+    os.environ.update(plugins.platforms[hardware].environment(threads_per_model(1)))
+
+    from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+    from verl.utils.device import auto_set_device
+
+    auto_set_device(config)
+    validate_config(
+        config=config,
+        use_reference_policy=need_reference_policy(config),
+        use_critic=need_critic(config),
+    )
+    run_ppo(config, task_runner_class=TaskRunnerV1)
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    """A section of the configuration as plain Python values."""
+    return dict(OmegaConf.to_container(config, resolve=True) or {})
