@@ -89,7 +89,7 @@ class Loop:
         first = (step - 1) * self.run.config.tasks_per_step
         with _timed("rollout", seconds):
             tasks = [self.family.task("train", first + index) for index in range(self.run.config.tasks_per_step)]
-            trajectories = self.team.rollout(tasks, "train", step - 1, self.run.seed, greedy=False)
+            trajectories = self.team.rollout(tasks, "train", step - 1, greedy=False)
         for trajectory in trajectories:
             self.plugins.notify("trajectory_end", run=self.run, trajectory=trajectory)
         with _timed("advantages", seconds):
@@ -106,7 +106,7 @@ class Loop:
     def validate(self, step: int) -> list[Trajectory]:
         """One greedy trajectory for each held-out task; a failed one counts as not solved."""
         tasks = [self.family.task("val", index) for index in range(self.run.config.validation.tasks)]
-        trajectories = self.team.rollout(tasks, "val", step, self.run.seed, greedy=True)
+        trajectories = self.team.rollout(tasks, "val", step, greedy=True)
         self.reporter.validation(step, trajectories)
         self.plugins.notify("validation", run=self.run, results=trajectories)
         return trajectories

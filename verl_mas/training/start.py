@@ -4,13 +4,14 @@ Nothing here is imported before the command line has been checked, and verl is i
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 
 from verl_mas.config.compose import Composed
+from verl_mas.config.factories import make_environment, make_estimator
 from verl_mas.config.resources import devices, run_cpus
 from verl_mas.hooks import Plugins
 from verl_mas.training.process_environment import process_environment
@@ -51,11 +52,9 @@ def train_team(
     from verl_mas.training.team import Team
 
     start = 0 if restore is None else read_manifest(restore).step
-    family = plugins.environments[run.environment.name](**_plain(run.environment.options))
+    family = make_environment(run, plugins)
     family.check(run.steps * run.tasks_per_step, run.validation.tasks)
-    estimator = plugins.advantage_estimators[run.algorithm.adv_estimator].with_options(
-        **_plain(run.algorithm.options)
-    )
+    estimator = make_estimator(run, plugins)
     for policy, config in policies.items():
         with open_dict(config):
             config.actor_rollout_ref.rollout.name = rollout_name(policy)
@@ -80,57 +79,11 @@ def train_team(
                 for policy, config in policies.items()
             }
         )
-        team.start(_workplace(run, policies), run.controller.workers, run.ray.startup_timeout_s, say)
+        team.start(run, say)
         info = Run(run.recipe, directory, run.seed, run.steps, run)
         store = CheckpointStore(directory / "checkpoints", keep=run.checkpoint.keep)
         plugins.notify("run_start", run=info)
         Loop(info, team, family, estimator, store, plugins, make_reporter(), start).train()
-
-
-def _workplace(run: DictConfig, policies: Mapping[str, DictConfig]) -> Any:
-    """What the workflow workers need to know."""
-    from verl_mas.training.worker import Named, Workplace
-    from verl_mas.workflow.model import Sampling
-
-    roles, prompts = {}, {}
-    for role, settings in run.roles.items():
-        rollout = policies[settings.policy].actor_rollout_ref.rollout
-        sampling = settings.sampling
-        roles[role] = Sampling(
-            temperature=rollout.temperature if sampling.temperature is None else sampling.temperature,
-            top_p=rollout.top_p if sampling.top_p is None else sampling.top_p,
-            top_k=rollout.top_k if sampling.top_k is None else sampling.top_k,
-            max_tokens=sampling.max_tokens,
-        )
-        if settings.prompt is not None:
-            prompts[role] = settings.prompt
-    workflow = _plain(run.workflow.options)
-    if run.workflow.max_turns is not None:
-        workflow["max_turns"] = run.workflow.max_turns
-    tree = run.sampling.scheme == "tree"
-    scheme = (
-        {"candidates": run.sampling.candidates, "selection": run.sampling.selection} if tree else {"n": run.sampling.n}
-    )
-    reward = {
-        name: run.reward[name] for name in ("mixing", "alpha", "lam") if run.reward[name] is not None
-    } | _plain(run.reward.options)
-    controller = run.controller
-    return Workplace(
-        environment=Named(run.environment.name, _plain(run.environment.options)),
-        workflow=Named(run.workflow.name, workflow),
-        scheme=Named(run.sampling.scheme, scheme),
-        reward_manager=Named(run.reward.manager, reward),
-        roles=roles,
-        policies={role: settings.policy for role, settings in run.roles.items()},
-        controller={
-            "concurrency": controller.concurrency,
-            "env_timeout_s": controller.env_timeout_s,
-            "max_failure_rate": controller.max_failure_rate,
-            "retries": controller.retries,
-            "deterministic": run.deterministic,
-            "prompts": prompts or None,
-        },
-    )
 
 
 def train_plain(config: DictConfig, plugins: Plugins, hardware: str) -> None:
@@ -150,7 +103,3 @@ def train_plain(config: DictConfig, plugins: Plugins, hardware: str) -> None:
     )
     run_ppo(config, task_runner_class=TaskRunnerV1)
 
-
-def _plain(config: Any) -> dict[str, Any]:
-    """A section of the configuration as plain Python values."""
-    return dict(OmegaConf.to_container(config, resolve=True) or {})

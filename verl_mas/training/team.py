@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 import ray
 import transfer_queue
+from omegaconf import DictConfig
 
 from verl_mas.training.policy_trainer import PolicyTrainer
-from verl_mas.training.worker import Server, WorkflowWorker, Workplace
+from verl_mas.training.worker import Server, WorkflowWorker
 from verl_mas.trajectory.records import Invocation, Trajectory
 from verl_mas.workflow.environment import Split, Task
 
@@ -49,37 +50,36 @@ class Team:
         self._workers: list[Any] = []
         self._pool = ThreadPoolExecutor(max_workers=max(1, len(self.trainers)), thread_name_prefix="policy")
 
-    def start(self, place: Workplace, num_workers: int, timeout_s: float, report: Callable[[str], None]) -> None:
+    def start(self, run: DictConfig, report: Callable[[str], None]) -> None:
         """Bring up worker groups, servers and workflow workers.
 
-        Raises:
-            StartupTimeout: not everything was up within `timeout_s` seconds.
-        """
-        deadline = time.monotonic() + timeout_s
-        for policy, trainer in self.trainers.items():
-            report(f"starting policy {policy}")
-            _before(deadline, trainer.init, f"policy {policy!r} (workers and vLLM servers)", timeout_s)
-        report("starting workflow workers")
-        servers = {
-            policy: Server(
-                client=trainer.get_llm_client(),
-                tokenizer_path=trainer.config.actor_rollout_ref.model.get("tokenizer_path")
-                or trainer.config.actor_rollout_ref.model.path,
-                prompt_length=trainer.config.data.max_prompt_length,
-                response_length=trainer.config.data.max_response_length,
-            )
-            for policy, trainer in self.trainers.items()
-        }
-        self._workers = [WorkflowWorker.remote(place, servers) for _ in range(num_workers)]
-        ready = [worker.__ray_ready__.remote() for worker in self._workers]
-        _before(deadline, lambda: ray.get(ready), "the workflow workers", timeout_s)
+        Args:
+            run: the run's own options. report: tells the person what is starting.
 
-    def rollout(self, tasks: Sequence[Task], split: Split, step: int, seed: int, greedy: bool) -> list[Trajectory]:
+        Raises:
+            StartupTimeout: not everything was up within `ray.startup_timeout_s` seconds.
+        """
+        timeout_s = run.ray.startup_timeout_s
+        deadline = time.monotonic() + timeout_s
+        self._workers = [WorkflowWorker.remote(run) for _ in range(run.controller.workers)]  # import meanwhile
+        report(f"starting {len(self.trainers)} policies: {', '.join(self.trainers)}")
+        starting = [
+            _Starting(f"policy {policy!r} (workers and vLLM servers)", trainer.init)
+            for policy, trainer in self.trainers.items()
+        ]
+        for one in starting:
+            one.wait(deadline, timeout_s)
+        report("starting workflow workers")
+        servers = {policy: _server(trainer) for policy, trainer in self.trainers.items()}
+        connecting = [worker.connect.remote(servers) for worker in self._workers]
+        _Starting("the workflow workers", lambda: ray.get(connecting)).wait(deadline, timeout_s)
+
+    def rollout(self, tasks: Sequence[Task], split: Split, step: int, greedy: bool) -> list[Trajectory]:
         """Execute the workflow on the tasks with the weights of `step`; trajectories in the order of the tasks."""
         count = len(self._workers)
         shares = [list(tasks[index::count]) for index in range(count)]
         pending = [
-            worker.run.remote(share, split, step, seed, greedy)
+            worker.run.remote(share, split, step, greedy)
             for worker, share in zip(self._workers, shares, strict=True)
             if share
         ]
@@ -142,25 +142,40 @@ def _learn(
     return batch.metrics, batch.seconds
 
 
-def _before(deadline: float, act: Callable[[], Any], what: str, timeout_s: float) -> None:
-    """Run `act` on a thread and wait until the deadline; the thread dies with the process."""
-    outcome: list[BaseException | None] = []
+def _server(trainer: PolicyTrainer) -> Server:
+    """How workflow workers reach the policy."""
+    model = trainer.config.actor_rollout_ref.model
+    return Server(
+        client=trainer.get_llm_client(),
+        tokenizer_path=model.get("tokenizer_path") or model.path,
+        prompt_length=trainer.config.data.max_prompt_length,
+        response_length=trainer.config.data.max_response_length,
+    )
 
-    def run() -> None:
+
+class _Starting:
+    """Something that starts on a thread of its own; the thread dies with the process."""
+
+    def __init__(self, what: str, act: Callable[[], Any]) -> None:
+        self._what = what
+        self._act = act
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True, name=f"start {what}")
+        self._thread.start()
+
+    def _run(self) -> None:
         try:
-            act()
-        except BaseException as error:
-            outcome.append(error)
-        else:
-            outcome.append(None)
+            self._act()
+        except BaseException as error:  # handed to the waiting thread
+            self._error = error
 
-    thread = threading.Thread(target=run, daemon=True, name=f"start {what}")
-    thread.start()
-    thread.join(max(0.0, deadline - time.monotonic()))
-    if not outcome:
-        raise StartupTimeout(
-            f"{what} did not start within {timeout_s:g} s; the run's log says how far it came "
-            "(ray.startup_timeout_s sets the limit)"
-        )
-    if outcome[0] is not None:
-        raise outcome[0]
+    def wait(self, deadline: float, timeout_s: float) -> None:
+        """Wait for the end; raise what the thread raised, or StartupTimeout at the deadline."""
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        if self._thread.is_alive():
+            raise StartupTimeout(
+                f"{self._what} did not start within {timeout_s:g} s; the run's log says how far it came "
+                "(ray.startup_timeout_s sets the limit)"
+            )
+        if self._error is not None:
+            raise self._error

@@ -1,29 +1,22 @@
 """A Ray actor that executes workflows: the controller, its environments and the router, away from the driver."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import ray
 import transfer_queue
+from omegaconf import DictConfig
 from verl.utils import hf_tokenizer
 from verl.workers.rollout.llm_server import LLMServerClient
 
+from verl_mas.config.factories import make_environment, make_reward_manager, make_workflow, sampling_arguments
 from verl_mas.hooks import load_plugins
 from verl_mas.routing.router import Endpoint, Router
 from verl_mas.trajectory.records import Trajectory
 from verl_mas.workflow.controller import Controller
 from verl_mas.workflow.environment import Split, Task
-from verl_mas.workflow.model import Sampling
+from verl_mas.workflow.model import Model, Sampling
 from verl_mas.workflow.sampling import make_scheme
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A plugin by name, and the options to make it with."""
-
-    name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,36 +29,30 @@ class Server:
     response_length: int
 
 
-@dataclass(frozen=True, slots=True)
-class Workplace:
-    """Everything a worker needs to execute the run's workflow; plain data that travels to the actor.
+def build_controller(run: DictConfig, model: Model) -> Controller:
+    """The run's controller over `model`, from the plugins installed in this process.
 
-    Attributes:
-        environment, workflow, scheme, reward_manager: by name and options.
-        roles: how each role samples. policies: the role map. controller: further options of `Controller`.
+    Args:
+        run: the run's own options, resolved (RunConfig).
     """
-
-    environment: Named
-    workflow: Named
-    scheme: Named
-    reward_manager: Named
-    roles: Mapping[str, Sampling]
-    policies: Mapping[str, str]
-    controller: Mapping[str, Any]
-
-
-def build_controller(place: Workplace, model: Any) -> Controller:
-    """The run's controller over `model`, from the plugins installed in this process."""
     plugins = load_plugins()
-    workflow = plugins.workflows[place.workflow.name]
+    settings = run.controller
     return Controller(
         model,
-        plugins.environments[place.environment.name](**place.environment.options),
-        lambda: workflow(**place.workflow.options),
-        make_scheme(place.scheme.name, **place.scheme.options),
-        plugins.reward_managers[place.reward_manager.name](**place.reward_manager.options),
-        roles=place.roles,
-        **place.controller,
+        make_environment(run, plugins),
+        lambda: make_workflow(run, plugins),
+        make_scheme(run.sampling.scheme, **sampling_arguments(run)),
+        make_reward_manager(run, plugins),
+        roles={
+            role: Sampling(one.sampling.temperature, one.sampling.top_p, one.sampling.top_k, one.sampling.max_tokens)
+            for role, one in run.roles.items()
+        },
+        prompts={role: one.prompt for role, one in run.roles.items() if one.prompt is not None},
+        concurrency=settings.concurrency,
+        env_timeout_s=settings.env_timeout_s,
+        max_failure_rate=settings.max_failure_rate,
+        retries=settings.retries,
+        deterministic=run.deterministic,
     )
 
 
@@ -73,7 +60,11 @@ def build_controller(place: Workplace, model: Any) -> Controller:
 class WorkflowWorker:
     """Executes its share of a step's tasks; returns texts and numbers, and leaves the tokens in the partitions."""
 
-    def __init__(self, place: Workplace, servers: Mapping[str, Server]) -> None:
+    def __init__(self, run: DictConfig) -> None:
+        self._run = run
+
+    def connect(self, servers: Mapping[str, Server]) -> None:
+        """Learn where the policies are served; called once, before `run`."""
         transfer_queue.init()
         endpoints = {
             policy: Endpoint(
@@ -81,12 +72,10 @@ class WorkflowWorker:
             )
             for policy, server in servers.items()
         }
-        self._router = Router(endpoints, place.policies)
-        self._controller = build_controller(place, self._router)
+        self._router = Router(endpoints, {role: one.policy for role, one in self._run.roles.items()})
+        self._controller = build_controller(self._run, self._router)
 
-    async def run(
-        self, tasks: Sequence[Task], split: Split, step: int, seed: int, greedy: bool
-    ) -> list[Trajectory]:
+    async def run(self, tasks: Sequence[Task], split: Split, step: int, greedy: bool) -> list[Trajectory]:
         """See `Controller.run`; `step` is the step whose weights the servers hold."""
         self._router.new_step(step)
-        return await self._controller.run(tasks, split=split, step=step, seed=seed, greedy=greedy)
+        return await self._controller.run(tasks, split=split, step=step, seed=self._run.seed, greedy=greedy)

@@ -1,0 +1,17 @@
+"""What this package provides to verl-mas."""
+
+from verl_mas import hookimpl
+from verl_mas_games.sokoban.environment import Sokoban
+from verl_mas_games.sokoban.workflow import SokobanWorkflow
+
+
+@hookimpl
+def verl_mas_workflows() -> dict[str, object]:
+    """The workflows by name."""
+    return {"sokoban": SokobanWorkflow}
+
+
+@hookimpl
+def verl_mas_environments() -> dict[str, object]:
+    """The task families by name."""
+    return {"sokoban": Sokoban}

@@ -1,0 +1,1 @@
+"""Sokoban for verl-mas: the game, its environment and its workflow."""
