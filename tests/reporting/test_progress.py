@@ -17,6 +17,12 @@ RECORD = {
 }
 
 
+@pytest.fixture(autouse=True)
+def a_capable_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+
+
 class Screen(io.StringIO):
     """A stream that says it is a terminal."""
 
@@ -88,6 +94,14 @@ def test_on_a_terminal_the_bar_shows_the_last_step_and_what_goes_on() -> None:
     assert "24s left" in final
     assert "done" in final
     assert "reward tool 0.250 planner -0.500" in final
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    screen = Screen()
+    with RunProgress(screen, total_steps=1) as progress:
+        progress.step({"step": 1, "success_rate": 0.5})
+    assert screen.getvalue() == "step 1/1  success 50.0%\n"
 
 
 def test_a_run_that_fails_does_not_say_done() -> None:

@@ -31,7 +31,10 @@ def marker() -> str:
 
 
 def test_the_search_for_processes_finds_one_that_runs(marker):
-    with subprocess.Popen([sys.executable, "-c", "input()", marker], stdin=subprocess.PIPE) as process:
+    command = [sys.executable, "-c", "print(1, flush=True)\ninput()", marker]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
         found = processes_with(marker)
         process.communicate(b"\n")
 

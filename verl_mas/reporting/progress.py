@@ -75,7 +75,6 @@ class RunProgress:
         if not 0 <= done_steps <= total_steps:
             raise ValueError(f"done_steps must lie in 0..{total_steps}, got {done_steps}")
         self._stream = stream
-        self._interactive = stream.isatty()
         self._total = total_steps
         self._done = done_steps
         self._clock = clock
@@ -84,7 +83,9 @@ class RunProgress:
         self._phase_began = clock()
         self._detail = ""
         self._spinner = Spinner("dots")
-        self._console = Console(file=stream, highlight=False)
+        # What the stream is decides, not FORCE_COLOR and its like.
+        self._console = Console(file=stream, highlight=False, force_terminal=stream.isatty())
+        self._interactive = self._console.is_terminal and not self._console.is_dumb_terminal
         # Standard output and error belong to the log, so rich must not take them over.
         self._live = Live(
             console=self._console,
@@ -117,6 +118,8 @@ class RunProgress:
         """Say what is going on now ("starting Ray", "rollout", "update"); shown on a terminal only."""
         self._phase = name
         self._phase_began = self._clock()
+        if self._interactive:
+            self._live.refresh()
 
     def step(self, record: Mapping[str, Any]) -> None:
         """A step is done; `record` is its metrics record."""
@@ -125,7 +128,9 @@ class RunProgress:
             self._step_seconds.append(sum(seconds.values()))
         self._done = int(record["step"])
         self._detail = describe_step(record)
-        if not self._interactive:
+        if self._interactive:
+            self._live.refresh()
+        else:
             self._write("  ".join(filter(None, (f"step {self._done}/{self._total}", self._detail, self._time_left()))))
 
     def seconds_left(self) -> float | None:

@@ -8,15 +8,14 @@ from typing import Any
 def parse_printed(text: str) -> Any:
     """The value that `text` denotes: as JSON, otherwise as a Python literal (`ast.literal_eval`).
 
-    Integers stay integers of any size, so that they compare exactly; JSON's NaN and Infinity are refused, and so is
-    an object that has one key twice.
+    Integers stay integers, so that they compare exactly. The words NaN and Infinity are refused.
 
     Raises:
         ValueError: the text is neither, or is nested too deeply, or has more digits than Python converts.
     """
     stripped = text.strip()
     try:
-        return json.loads(stripped, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+        return json.loads(stripped, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         try:
             return ast.literal_eval(stripped)
@@ -27,10 +26,3 @@ def parse_printed(text: str) -> Any:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number")
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        raise ValueError("an object has one key twice")
-    return value

@@ -91,7 +91,8 @@ def supervise(
         command: bubblewrap and its arguments, given the channels.
         stdin: file descriptor for the program's standard input. inherited: further descriptors for bubblewrap.
         id_map: the users in the sandbox.
-        timeout_s: wall-clock seconds from the program's start. output_bytes: the most that is kept of each output stream.
+        timeout_s: wall-clock seconds from the program's start.
+        output_bytes: the most that is kept of each output stream.
 
     Raises:
         SandboxUnavailable: bubblewrap could not set the sandbox up.

@@ -109,14 +109,14 @@ class SokobanEnvironment(Environment):
             moves = parse_letters(response) if self.rules.style == "compact" else parse_answer(response)
             output = "(no action list found)" if moves is None else show(moves)
         moves = self._capped(moves)
-        parts, rollout = tool_reward(self.state, moves, self.rules.list_score)
+        parts, rollout = tool_reward(self.state, moves, self.rules.list_score, self.rules.max_actions)
         self.proposal = Proposal(response, output, moves)
         return StepOutcome(parts, {**_facts(moves, rollout), **execution})
 
     def _step_planner(self, response: str) -> StepOutcome:
         moves = parse_letters(response) if self.rules.style == "compact" else parse_answer(response)
         moves = self._capped(moves)
-        parts, rollout = planner_reward(self.state, moves, self.rules.list_score)
+        parts, rollout = planner_reward(self.state, moves, self.rules.list_score, self.rules.max_actions)
         self.history += (_history_entry(len(self.history) + 1, self.proposal, moves, rollout),)
         self.state = rollout.after
         self.proposal = None
@@ -168,7 +168,7 @@ class Sokoban(TaskFamily):
         train_min_length, train_max_length: the same bounds for training levels, where they shall differ.
         max_actions: how many moves of a list are executed and scored in a turn; the rest is ignored. None: all of them,
             as in the paper.
-        list_score: "all" or "mean", see rewards.py.
+        list_score: "all", "mean" or "slots" (which needs max_actions), see rewards.py.
         done_on_deadlock: end a trajectory whose box is stuck in a corner for ever.
         time_limit: seconds that a program of the tool may take.
         seed: decides the levels. sandbox: runs programs for tool="code"; None: bubblewrap.
@@ -209,6 +209,8 @@ class Sokoban(TaskFamily):
             raise ValueError("style=compact has no characters for programs: use tool=actions with it, or style=text")
         if max_actions is not None and max_actions < 1:
             raise ValueError(f"max_actions must be at least 1, or null for no limit, not {max_actions}")
+        if list_score == "slots" and max_actions is None:
+            raise ValueError("list_score=slots averages over the actions of a turn: give their number, max_actions")
         if time_limit <= 0:
             raise ValueError(f"time_limit must be above 0 s, not {time_limit}")
         levels = LevelOptions(size, boxes, walls, min_length, max_length)
