@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from verl_mas.config.compose import Composed, compose
 from verl_mas.config.errors import ConfigError
@@ -10,7 +9,9 @@ from verl_mas.config.recipes import list_recipes
 from verl_mas.config.validation import validate
 from verl_mas.hooks import PluginError, Plugins, load_plugins
 
-USAGE = "usage: python -m verl_mas.main recipe=NAME [key=value ...]   (dry_run=true checks everything and trains nothing)"
+USAGE = (
+    "usage: python -m verl_mas.main recipe=NAME [key=value ...]   (dry_run=true checks everything and trains nothing)"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,7 +51,7 @@ def _train(composed: Composed, plugins: Plugins, facts: Sequence[str]) -> int:
     if composed.verl is not None:
         train_plain(composed.verl, plugins, composed.run.hardware)
         return 0
-    return run_session(composed, plugins, facts, Path(composed.run.run_dir))
+    return run_session(composed, plugins, facts)
 
 
 def _say(text: str) -> None:

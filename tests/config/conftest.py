@@ -1,7 +1,7 @@
 """A small team of plugins and a recipe, so that no test here depends on what is installed or on a real model."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -143,6 +143,6 @@ def composed(plugins: Plugins) -> Compose:
 
     def call(*overrides: str, recipe: str = "pair", hardware: str = "cpu") -> Composed:
         argv: Sequence[str] = (f"recipe={recipe}", f"hardware={hardware}", *overrides)
-        return compose(argv, plugins, now=datetime(2024, 5, 6, 7, 8, 9, tzinfo=timezone.utc))
+        return compose(argv, plugins, now=datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC))
 
     return call

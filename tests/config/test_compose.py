@@ -1,7 +1,7 @@
 """Which layer wins, which policies exist, and what a wrong key is told. Expected values are read off the recipe."""
 
 import sys
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from subprocess import run
 
@@ -201,7 +201,7 @@ def test_a_cpu_runs_no_other_engine_than_fsdp(composed):
 
 def test_the_run_folder_is_named_after_recipe_and_utc_time(plugins, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    now = datetime(2024, 5, 6, 7, 8, 9, tzinfo=timezone.utc)
+    now = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
     assert compose(["recipe=pair", "hardware=cpu"], plugins, now=now).run.run_dir == str(
         tmp_path / "runs" / "pair-20240506-070809"
     )

@@ -99,7 +99,7 @@ print(sorted(seen))
 def test_nothing_can_be_written_outside_of_tmp(sandbox):
     code = """
 import os
-for directory, folders, _ in list(os.walk("/")):
+for directory, folders, _ in os.walk("/"):
     if directory.count("/") > 2:
         folders.clear()
         continue

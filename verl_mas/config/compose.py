@@ -17,7 +17,7 @@ by hand.
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -277,8 +277,8 @@ def _interpolations(layer: Mapping[str, Any], path: str = "") -> Iterator[str]:
 
 def _settle_run_dir(run: DictConfig, now: datetime | None) -> None:
     if run.run_dir is None:
-        now = datetime.now(timezone.utc) if now is None else now
-        run.run_dir = f"runs/{run.recipe}-{now.astimezone(timezone.utc):%Y%m%d-%H%M%S}"
+        now = datetime.now(UTC) if now is None else now
+        run.run_dir = f"runs/{run.recipe}-{now.astimezone(UTC):%Y%m%d-%H%M%S}"
     run.run_dir = str(Path(run.run_dir).expanduser().absolute())
 
 

@@ -97,8 +97,8 @@ def _check_run(run: DictConfig, problems: Problems) -> None:
         problems.add(f"controller.max_failure_rate: must be in [0, 1], not {run.controller.max_failure_rate}")
     if run.seed < 0:
         problems.add(f"seed: must not be negative, not {run.seed}")
-    if run.resume not in RESUME:
-        problems.add(f"resume: {unknown_name_error('value', run.resume, RESUME)}")
+    if run.resume not in RESUME and not Path(run.resume).is_dir():
+        problems.add(f"resume: {unknown_name_error('value', run.resume, RESUME)}; a checkpoint folder is valid too")
 
 
 def _check_platform(run: DictConfig, plugins: "Plugins", problems: Problems) -> None:

@@ -80,4 +80,3 @@ def credit_fields(lengths: Sequence[int], rewards: Sequence[float], advantages: 
         {"rm_scores": nested(scores), "advantages": advantage_field, "returns": advantage_field.clone()},
         batch_size=[len(lengths)],
     )
-

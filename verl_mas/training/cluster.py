@@ -66,4 +66,3 @@ def ray_cluster(
             transfer_queue.close()
     finally:
         ray.shutdown()
-

@@ -34,9 +34,14 @@ class Run:
 
 
 class Reporter(Protocol):
-    """Where the loop says what happened."""
+    """Where the loop says what happens."""
 
-    def step(self, step: int, metrics: dict[str, float], seconds: dict[str, float], rows: list[Trajectory]) -> None:
+    def phase(self, name: str) -> None:
+        """A phase begins: validation, rollout, advantages, learn, checkpoint."""
+
+    def step(
+        self, step: int, metrics: dict[str, float], seconds: dict[str, float], trajectories: list[Trajectory]
+    ) -> None:
         """A training step has ended."""
 
     def validation(self, step: int, trajectories: list[Trajectory]) -> None:
@@ -78,24 +83,26 @@ class Loop:
         for step in range(self.start + 1, self.run.steps + 1):
             self.step(step)
             last = step == self.run.steps
-            if last or (config.checkpoint.every and step % config.checkpoint.every == 0):
+            if last or _due(step, config.checkpoint.every):
                 self.save(step)
-            if (last and config.validation.after) or (config.validation.every and step % config.validation.every == 0):
+            if not last and _due(step, config.validation.every):
                 self.validate(step)
+        if config.validation.after:
+            self.validate(max(self.start, self.run.steps))
 
     def step(self, step: int) -> None:
         """One training step: the tasks of the step depend on nothing but the seed and the step."""
         seconds: dict[str, float] = {}
         first = (step - 1) * self.run.config.tasks_per_step
-        with _timed("rollout", seconds):
+        with self._timed("rollout", seconds):
             tasks = [self.family.task("train", first + index) for index in range(self.run.config.tasks_per_step)]
             trajectories = self.team.rollout(tasks, "train", step - 1, greedy=False)
         for trajectory in trajectories:
             self.plugins.notify("trajectory_end", run=self.run, trajectory=trajectory)
-        with _timed("advantages", seconds):
+        with self._timed("advantages", seconds):
             invocations = assign_advantages(trajectories, self.estimator)
         self.plugins.notify("rewards_assigned", run=self.run, trajectories=trajectories)
-        with _timed("learn", seconds):
+        with self._timed("learn", seconds):
             learned = self.team.learn(invocations, step)
         metrics = {**step_metrics(trajectories), **learned.metrics}
         metrics.update({f"{policy}/skipped_updates": 1.0 for policy in learned.skipped})
@@ -105,6 +112,7 @@ class Loop:
 
     def validate(self, step: int) -> list[Trajectory]:
         """One greedy trajectory for each held-out task; a failed one counts as not solved."""
+        self.reporter.phase("validation")
         tasks = [self.family.task("val", index) for index in range(self.run.config.validation.tasks)]
         trajectories = self.team.rollout(tasks, "val", step, greedy=True)
         self.reporter.validation(step, trajectories)
@@ -113,14 +121,20 @@ class Loop:
 
     def save(self, step: int) -> Path:
         """Write all policies as one unit."""
+        self.reporter.phase("checkpoint")
         manifest = Manifest(step=step, seed=self.run.seed, policies=tuple(self.team.trainers))
         path = self.store.save(manifest, lambda folder: self.team.save(folder, step))
         self.plugins.notify("checkpoint", run=self.run, path=path)
         return path
 
+    @contextmanager
+    def _timed(self, phase: str, seconds: dict[str, float]) -> Iterator[None]:
+        self.reporter.phase(phase)
+        start = time.perf_counter()
+        yield
+        seconds[phase] = time.perf_counter() - start
 
-@contextmanager
-def _timed(phase: str, seconds: dict[str, float]) -> Iterator[None]:
-    start = time.perf_counter()
-    yield
-    seconds[phase] = time.perf_counter() - start
+
+def _due(step: int, every: int) -> bool:
+    """Whether something that happens every so many steps (0: never) happens after this one."""
+    return every > 0 and step % every == 0

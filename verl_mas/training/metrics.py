@@ -19,17 +19,17 @@ def credits_of(invocations: Sequence[Invocation]) -> Credits:
     missing = [one.row for one in invocations if one.reward is None]
     if missing:
         raise ValueError(f"{len(missing)} invocations have no reward, first {missing[0]}")
-    columns = {
-        "task": [one.task for one in invocations],
-        "role": [one.role for one in invocations],
-        "turn": [one.turn for one in invocations],
-        "policy": [one.policy for one in invocations],
-        "num_tokens": [one.num_response_tokens for one in invocations],
-        "prompt": [one.prompt_digest for one in invocations],
-    }
-    if all(one.candidate == 0 for one in invocations):
-        columns["sample"] = [one.sample for one in invocations]
-    return Credits(reward=[one.reward for one in invocations], **columns)
+    single = all(one.candidate == 0 for one in invocations)
+    return Credits(
+        reward=[float(one.reward) for one in invocations if one.reward is not None],
+        task=[one.task for one in invocations],
+        role=[one.role for one in invocations],
+        turn=[one.turn for one in invocations],
+        sample=[one.sample for one in invocations] if single else None,
+        policy=[one.policy for one in invocations],
+        num_tokens=[one.num_response_tokens for one in invocations],
+        prompt=[one.prompt_digest for one in invocations],
+    )
 
 
 def assign_advantages(trajectories: Iterable[Trajectory], estimator: Estimator) -> list[Invocation]:
@@ -39,7 +39,11 @@ def assign_advantages(trajectories: Iterable[Trajectory], estimator: Estimator) 
         Every invocation that is trained on: those of finished trajectories that have a reward.
     """
     invocations = [
-        one for trajectory in trajectories if trajectory.error is None for one in trajectory.invocations if not one.masked
+        one
+        for trajectory in trajectories
+        if trajectory.error is None
+        for one in trajectory.invocations
+        if not one.masked
     ]
     if not invocations:
         return []

@@ -72,12 +72,10 @@ class PolicyTrainer(PPOTrainerSync):
     def _init_resource_pool_mgr(self) -> None:
         """Name the resource pool after the policy: placement groups are named after their pool."""
         super()._init_resource_pool_mgr()
-        rename = {pool: f"{pool}_{self.policy}" for pool in self.resource_pool_manager.resource_pool_spec}
-        self.resource_pool_manager = ResourcePoolManager(
-            resource_pool_spec={
-                rename[pool]: spec for pool, spec in self.resource_pool_manager.resource_pool_spec.items()
-            },
-            mapping={role: rename[pool] for role, pool in self.mapping.items()},
+        pools: dict[str, list[int]] = self.resource_pool_manager.resource_pool_spec
+        self.resource_pool_manager: ResourcePoolManager = ResourcePoolManager(
+            resource_pool_spec={f"{pool}_{self.policy}": devices for pool, devices in pools.items()},
+            mapping={role: f"{pool}_{self.policy}" for role, pool in self.mapping.items()},
         )
 
     def _load_checkpoint(self) -> None:

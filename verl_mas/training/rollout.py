@@ -5,6 +5,7 @@ share. Each policy therefore gets a rollout backend of its own, `vllm_<policy>`;
 """
 
 import os
+from typing import Any
 
 import ray
 from verl.workers.rollout.vllm_rollout import ServerAdapter
@@ -21,16 +22,16 @@ def _socket_scope(rollout_name: str) -> str:
 class PolicyServerAdapter(ServerAdapter):
     """The training worker's side: sends weights over a socket whose path carries the policy."""
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         job = ray.get_runtime_context().get_job_id()
-        self.zmq_handle = self.zmq_handle.replace(f"-{job}-", f"-{_socket_scope(self.config.name)}-")
+        self.zmq_handle: str = self.zmq_handle.replace(f"-{job}-", f"-{_socket_scope(self.config.name)}-")
 
 
 class PolicyServer(vLLMHttpServer):
     """The server's side: vLLM's worker reads the scope of the socket from this process's environment."""
 
-    def __init__(self, config, *args, **kwargs):
+    def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
         os.environ["VERL_RAY_JOB_ID"] = _socket_scope(self.config.name)
 
@@ -38,7 +39,7 @@ class PolicyServer(vLLMHttpServer):
 class PolicyReplica(vLLMReplica):
     """A replica whose server actors are named after the policy, as the adapter expects them."""
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.server_class = ray.remote(PolicyServer)
 

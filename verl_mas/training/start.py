@@ -6,7 +6,7 @@ Nothing here is imported before the command line has been checked, and verl is i
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, open_dict
 
@@ -15,6 +15,12 @@ from verl_mas.config.factories import make_environment, make_estimator
 from verl_mas.config.resources import devices, run_cpus
 from verl_mas.hooks import Plugins
 from verl_mas.training.process_environment import process_environment
+
+if TYPE_CHECKING:
+    from verl_mas.training.loop import Reporter, Run
+
+#: what makes a request's result independent of the requests beside it (verl: actor_rollout_ref.rollout)
+FIXED_BATCHING = {"max_num_seqs": 1, "enable_prefix_caching": False}
 
 
 def threads_per_model(policies: int) -> int:
@@ -27,14 +33,17 @@ def train_team(
     plugins: Plugins,
     *,
     restore: Path | None,
-    make_reporter: Callable[[], Any],
+    reporter: "Reporter",
     say: Callable[[str], None],
-) -> None:
+) -> "Run":
     """Train the team that the configuration describes.
 
     Args:
         restore: folder of the checkpoint to continue from, or None.
-        make_reporter: gives the loop's Reporter. say: tells the person what start-up is doing.
+        reporter: learns what happened. say: tells the person what start-up is doing.
+
+    Returns:
+        What observers were told about the run.
 
     Raises:
         ClusterTooSmall, StartupTimeout: before training. ControllerError, CheckpointError: during it.
@@ -58,6 +67,8 @@ def train_team(
     for policy, config in policies.items():
         with open_dict(config):
             config.actor_rollout_ref.rollout.name = rollout_name(policy)
+            if run.deterministic:
+                config.actor_rollout_ref.rollout.update(FIXED_BATCHING)
     directory = Path(run.run_dir)
     say("starting Ray")
     with ray_cluster(
@@ -83,7 +94,8 @@ def train_team(
         info = Run(run.recipe, directory, run.seed, run.steps, run)
         store = CheckpointStore(directory / "checkpoints", keep=run.checkpoint.keep)
         plugins.notify("run_start", run=info)
-        Loop(info, team, family, estimator, store, plugins, make_reporter(), start).train()
+        Loop(info, team, family, estimator, store, plugins, reporter, start).train()
+    return info
 
 
 def train_plain(config: DictConfig, plugins: Plugins, hardware: str) -> None:
@@ -102,4 +114,3 @@ def train_plain(config: DictConfig, plugins: Plugins, hardware: str) -> None:
         use_critic=need_critic(config),
     )
     run_ppo(config, task_runner_class=TaskRunnerV1)
-

@@ -61,7 +61,9 @@ class Team:
         """
         timeout_s = run.ray.startup_timeout_s
         deadline = time.monotonic() + timeout_s
-        self._workers = [WorkflowWorker.remote(run) for _ in range(run.controller.workers)]  # import meanwhile
+        self._workers = [
+            ray.remote(WorkflowWorker).remote(run) for _ in range(run.controller.workers)
+        ]  # import meanwhile
         report(f"starting {len(self.trainers)} policies: {', '.join(self.trainers)}")
         starting = [
             _Starting(f"policy {policy!r} (workers and vLLM servers)", trainer.init)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import ray
 import transfer_queue
 from omegaconf import DictConfig
 from verl.utils import hf_tokenizer
@@ -56,9 +55,8 @@ def build_controller(run: DictConfig, model: Model) -> Controller:
     )
 
 
-@ray.remote
 class WorkflowWorker:
-    """Executes its share of a step's tasks; returns texts and numbers, and leaves the tokens in the partitions."""
+    """Executes its share (a Ray actor, see Team.start) of a step's tasks; returns texts and numbers, and leaves the tokens in the partitions."""
 
     def __init__(self, run: DictConfig) -> None:
         self._run = run

@@ -36,8 +36,8 @@ class StepOutcome:
 class Environment(ABC):
     """The state of one task. Copies are independent: stepping a copy never changes the original.
 
-    `observe`, `step` and `copy` run on threads, one at a time for one state, except that `copy` may run several times at
-    once; `done` and `success` are read on the event loop and must be quick.
+    `observe`, `step` and `copy` run on threads, one at a time for one state, except that several may copy it at once;
+    `done` and `success` are read on the event loop and must be quick.
 
     Attributes:
         inline: run on the event loop instead of a thread: quicker for micro-steps, but a hang then hangs the run.

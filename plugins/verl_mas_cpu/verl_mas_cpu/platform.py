@@ -62,7 +62,6 @@ class _HostMemory(types.ModuleType):
         torch.set_rng_state(state)
 
 
-
 @PlatformRegistry.register(platform="cpu")
 class PlatformCPU(PlatformBase):
     """Logical devices on the host: Ray's "GPU" resource is a count without hardware behind it."""

@@ -63,7 +63,9 @@ def install() -> None:
     """Register the platform and the CPU engines, and let vLLM know its own version. Safe to call twice."""
     if not any(isinstance(finder, VllmDistributionFinder) for finder in sys.meta_path):
         sys.meta_path.append(VllmDistributionFinder())
-    os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")  # verl's FSDP engines are registered for "cuda"; they run on any
+    os.environ.setdefault(
+        "VERL_ENGINE_DEVICE", "cuda"
+    )  # verl's FSDP engines are registered for "cuda"; they run on any
     importlib.import_module("verl_mas_cpu.platform")
 
 
