@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line.
 
     Returns:
-        0 on success, 1 if the run failed (a run directory that it leaves can be resumed), 2 if the configuration is wrong.
+        0 on success, 1 if the run failed (it can be resumed from its folder), 2 if the configuration is wrong.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:

@@ -1,6 +1,7 @@
-"""The model that the package ships: its tokenizer, its chat template, its size, and the script that makes such a model."""
+"""The model that the package ships: its tokenizer, chat template and size; and the script that makes such a model."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -22,6 +23,15 @@ from verl_mas_games.warm_up_data import TraceOptions, examples
 
 PROMPT = "----\n-@$.\n--+*\n#---\nPURDL>"
 FEW = TraceOptions(levels=30)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """The model is so small that threads cost more than they give, on a busy machine much more."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +66,7 @@ def test_every_token_has_a_meaning_and_there_are_few(tokenizer: PreTrainedTokeni
 
 
 @given(st.text(alphabet=CHARACTERS, max_size=60))
-def test_text_of_known_characters_survives_the_round_trip(text: str) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(default_model_path())
+def test_text_of_known_characters_survives_the_round_trip(tokenizer: PreTrainedTokenizerBase, text: str) -> None:
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 
 
@@ -92,8 +101,8 @@ def test_the_shipped_model_answers_with_moves_and_solves_some_levels(tokenizer: 
     speak = speaker(model, tokenizer, max_tokens=11, temperature=0.0)
     final = play(Sokoban(style="compact", tool="actions", max_actions=10), {"tool": speak, "planner": speak}, 60, 4)
     assert all(one.history for one in final)
-    # Measured at 300 levels when it was made; 60 levels are within 0.15 .. 0.70 of it at any hardware's rounding.
-    assert 0.15 < sum(one.success for one in final) / len(final) < 0.70
+    # .45 of 300 levels when it was made. 60 levels: a standard deviation of .064, so this is four of them either way.
+    assert 0.19 < sum(one.success for one in final) / len(final) < 0.70
 
 
 def test_warm_up_examples_are_prompts_and_answers_of_training_levels_alone() -> None:

@@ -315,6 +315,7 @@ def test_an_unknown_role_is_an_error_that_names_the_nearest() -> None:
         ({"style": "compct"}, "compact"),
         ({"tool": "action"}, "actions"),
         ({"list_score": "al"}, "all"),
+        ({"list_score": "slots"}, "max_actions"),
         ({"style": "compact", "tool": "code"}, "style=text"),
         ({"max_actions": 0}, "max_actions"),
         ({"time_limit": 0}, "time_limit"),

@@ -1,6 +1,7 @@
 """The rewards of AT-GRPO, appendix A.1.5. Every number is calculated by hand from the paper's coefficients.
 
-Planner: .10 fmt + .45 leg + .45 dlk. Tool: .10 fmt + .30 exec + .60 pot. sum: team + local; convex: .40 team + .60 local.
+Planner: .10 fmt + .45 leg + .45 dlk. Tool: .10 fmt + .30 exec + .60 pot.
+sum: team + local. convex: .40 team + .60 local.
 """
 
 import pytest
@@ -62,7 +63,7 @@ def test_the_coefficients_are_the_papers() -> None:
         (BY_A_CORNER, "LL", "all", {"fmt": 1, "leg": 0, "dlk": 0}, 0.0, 0.10, 0.06),
         # one of two boxes: .5 + 1; .4 * .5 + .6
         (TWO_BOXES, "R", "all", {"fmt": 1, "leg": 1, "dlk": 1}, 0.5, 1.5, 0.8),
-        # the other box too (R, then down behind it and push: L D D R... from (1,3): LDDR)
+        # and the other box, from the left: left, down, down, right
         (TWO_BOXES, "RLDDR", "all", {"fmt": 1, "leg": 1, "dlk": 1}, 1.0, 2.0, 1.0),
         # nothing readable, and nothing at all
         (OPEN, None, "all", {"fmt": 0, "leg": 0, "dlk": 0}, 0.0, 0.0, 0.0),
@@ -123,6 +124,38 @@ def test_tool_rewards(
     assert rewards("tool", parts) == pytest.approx((by_sum, by_convex))
 
 
+@pytest.mark.parametrize(
+    ("reward", "state", "moves", "slots", "local"),
+    [
+        # solved: all slots count as filled, so the full local reward
+        (planner_reward, OPEN, "R", 6, 1.0),
+        (tool_reward, OPEN, "R", 6, 1.0),
+        # one safe move of four slots: a quarter
+        (planner_reward, OPEN, "U", 4, 0.25),
+        (tool_reward, OPEN, "U", 4, 0.25),
+        # half of six slots filled, a third of them legal: (.10 + .45 / 3 + .45) / 2 and (.10 + .30 / 3 + .60) / 2
+        (planner_reward, OPEN, "UUU", 6, 0.35),
+        (tool_reward, OPEN, "UUU", 6, 0.40),
+        # a quarter filled, the box in the corner: (.10 + .45) / 4 and (.10 + .30) / 4
+        (planner_reward, BY_A_CORNER, "L", 4, 0.1375),
+        (tool_reward, BY_A_CORNER, "L", 4, 0.10),
+        # no list
+        (planner_reward, OPEN, "", 4, 0.0),
+        (tool_reward, OPEN, None, 4, 0.0),
+    ],
+)
+def test_slots_that_a_list_leaves_empty_earn_nothing(
+    reward, state: State, moves: str | None, slots: int, local: float
+) -> None:
+    parts, _ = reward(state, None if moves is None else tuple(moves), "slots", slots)
+    assert parts.local_score == pytest.approx(local)
+
+
+def test_slots_need_their_number() -> None:
+    with pytest.raises(ValueError, match="max_actions"):
+        planner_reward(OPEN, ("U",), "slots")
+
+
 def test_a_malformed_list_keeps_the_team_score_of_boxes_already_home() -> None:
     half = parse_state("######\n#@-*-#\n#-$-.#\n#----#\n######")
     assert tool_reward(half, None)[0].team == 0.5
@@ -142,12 +175,12 @@ def test_pushing_a_box_off_its_goal_costs_team_score_and_potential() -> None:
 @given(
     st.integers(0, 300),
     st.none() | st.lists(st.sampled_from("UDLR"), max_size=20).map(tuple),
-    st.sampled_from(["all", "mean"]),
+    st.sampled_from(["all", "mean", "slots"]),
     st.sampled_from([planner_reward, tool_reward]),
 )
 def test_every_score_and_every_mix_lies_in_its_range(index: int, moves, list_score, reward) -> None:
     state = generate(LevelOptions(boxes=1 + index % 2, max_length=15), 0, "train", index).state
-    parts, rollout = reward(state, moves, list_score)
+    parts, rollout = reward(state, moves, list_score, slots=20)
     assert sum(part.weight for part in parts.local.values()) == pytest.approx(1.0)
     assert all(0.0 <= part.score <= 1.0 for part in parts.local.values())
     assert 0.0 <= parts.local_score <= 1.0 + 1e-9

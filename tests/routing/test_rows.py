@@ -29,7 +29,7 @@ def test_the_reward_lies_on_the_last_token_and_the_advantage_on_all():
 
 
 def test_unequal_numbers_of_credits_are_refused():
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="zip"):
         credit_fields([1, 2], [1.0], [1.0, 2.0])
 
 

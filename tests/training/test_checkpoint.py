@@ -35,7 +35,7 @@ def test_a_full_disk_leaves_the_previous_checkpoint_the_latest(tmp_path):
         (folder / "half").write_text("half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(CheckpointError, match="step 2 could not be written: .*No space left"):
+    with pytest.raises(CheckpointError, match=r"step 2 could not be written: .*No space left"):
         store.save(manifest(2), disk_full)
     assert store.latest() == first
     assert (first / "tool" / "weights").read_text() == "one"

@@ -56,7 +56,7 @@ def test_a_step_without_any_finished_trajectory_trains_nothing():
 
 
 def test_an_invocation_without_a_reward_is_an_error():
-    with pytest.raises(ValueError, match="1 invocations have no reward, first t.0.tool.0.0"):
+    with pytest.raises(ValueError, match=r"1 invocations have no reward, first t.0.tool.0.0"):
         credits_of([invocation(0, None)])
 
 

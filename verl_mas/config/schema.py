@@ -174,8 +174,8 @@ class RunConfig:
     dry_run: bool = False
     # cpu, gpu, or auto: gpu if the machine has one
     hardware: str = "auto"
-    # auto: continue from the last complete checkpoint in run_dir, if there is one; disable: start anew; or the folder of a
-    # checkpoint of another run, to continue from it in a new run_dir
+    # auto: continue from the last complete checkpoint in run_dir, if there is one; disable: start anew; or the
+    # folder of a checkpoint of another run, to continue from it in a new run_dir
     resume: str = "disable"
     # training steps
     steps: int = 150

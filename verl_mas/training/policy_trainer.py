@@ -1,8 +1,8 @@
 """verl's synchronous PPO trainer for one policy of a team.
 
-verl's trainer owns a loop: it draws prompts, samples, scores and steps. In a team that loop belongs to `Team`; this class
-keeps everything else of it (worker groups, servers, weight synchronisation, log-probabilities, losses, checkpoints of
-model and optimiser) and exposes the phases that the team drives.
+verl's trainer owns a loop: it draws prompts, samples, scores and steps. In a team that loop belongs to `Loop`; this
+class keeps everything else of it (worker groups, servers, weight synchronisation, log-probabilities, losses,
+checkpoints of model and optimiser) and exposes the phases that the team drives.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ class PolicyTrainer(PPOTrainerSync):
         """The team samples; there is no buffer."""
 
     def _init_dataloader(self) -> None:
-        """The team draws tasks; the horizon of the learning-rate schedules (one step per update) is all that remains."""
+        """The loop draws tasks; the horizon of the learning-rate schedules is all that remains."""
         horizon = max(1, self.config.trainer.total_training_steps)
         with open_dict(self.config):
             self.config.actor_rollout_ref.actor.optim.total_training_steps = horizon

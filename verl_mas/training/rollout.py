@@ -1,7 +1,7 @@
 """One set of vLLM servers per policy: verl's own server, adapter and replica, told apart by the policy's name.
 
-verl names server actors and weight-transfer sockets after the rollout backend and the replica's rank, which two policies
-share. Each policy therefore gets a rollout backend of its own, `vllm_<policy>`; `external` registers it.
+verl names server actors and weight-transfer sockets after the rollout backend and the replica's rank, which two
+policies share. Each policy therefore gets a rollout backend of its own, `vllm_<policy>`; `external` registers it.
 """
 
 import os

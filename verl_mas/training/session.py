@@ -94,7 +94,7 @@ def _run(
     except KeyboardInterrupt:
         sys.stderr.write(f"interrupted; {_way_on(run)}\n")
         return INTERRUPTED
-    except Exception as error:  # the traceback is in the log
+    except Exception as error:  # noqa: BLE001 - the top of the run; the traceback is in its log
         sys.stderr.write(f"the run failed: {_first_line(error)}\nlog: {directory.log}\n{_way_on(run)}\n")
         return FAILURE
     return SUCCESS

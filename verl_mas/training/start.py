@@ -1,6 +1,6 @@
 """From a complete configuration to a finished run: the process environment first, then Ray, the team and the loop.
 
-Nothing here is imported before the command line has been checked, and verl is imported only after the environment is set.
+Nothing here is imported before the command line has been checked; verl is imported after the environment is set.
 """
 
 import os

@@ -168,7 +168,7 @@ class _Starting:
     def _run(self) -> None:
         try:
             self._act()
-        except BaseException as error:  # handed to the waiting thread
+        except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
             self._error = error
 
     def wait(self, deadline: float, timeout_s: float) -> None:

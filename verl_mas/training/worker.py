@@ -56,7 +56,10 @@ def build_controller(run: DictConfig, model: Model) -> Controller:
 
 
 class WorkflowWorker:
-    """Executes its share (a Ray actor, see Team.start) of a step's tasks; returns texts and numbers, and leaves the tokens in the partitions."""
+    """Executes its share of a step's tasks; returns texts and numbers, and leaves the tokens in the partitions.
+
+    `Team.start` makes Ray actors of it.
+    """
 
     def __init__(self, run: DictConfig) -> None:
         self._run = run

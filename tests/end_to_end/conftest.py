@@ -1,0 +1,74 @@
+"""Runs of the real command on the real stack: verl, Ray, vLLM, FSDP2 and TransferQueue, on a CPU."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+#: the demo's recipe, as small as it gets
+SMALL = (
+    "recipe=atgrpo_sokoban",
+    "hardware=cpu",
+    "steps=2",
+    "tasks_per_step=3",
+    "workflow.max_turns=2",
+    "validation.tasks=4",
+)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a run left behind."""
+
+    status: int
+    output: str
+    directory: Path
+
+    def records(self) -> list[dict[str, Any]]:
+        """The records of metrics.jsonl."""
+        return [json.loads(line) for line in (self.directory / "metrics.jsonl").read_text().splitlines()]
+
+    def trajectories(self, step: int) -> list[dict[str, Any]]:
+        """The trajectories of one training step."""
+        path = self.directory / "trajectories" / f"step_{step:06d}.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(scope="session")
+def small() -> tuple[str, ...]:
+    """Arguments of the small recipe."""
+    return SMALL
+
+
+@pytest.fixture(scope="session")
+def start() -> Callable[..., subprocess.Popen[str]]:
+    """`start(*arguments)` starts the command; standard output and error come together on a pipe."""
+    return _start
+
+
+def _start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "verl_mas.main", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Finished]:
+    """`run(*arguments)` runs the small recipe to its end in a new folder, or in `run_dir=...` if given."""
+
+    def finish(*arguments: str) -> Finished:
+        given = [one.removeprefix("run_dir=") for one in arguments if one.startswith("run_dir=")]
+        directory = Path(given[0]) if given else tmp_path_factory.mktemp("run") / "run"
+        process = _start(*SMALL, f"run_dir={directory}", *arguments)
+        output, _ = process.communicate(timeout=900)
+        return Finished(process.returncode, output, directory)
+
+    return finish
