@@ -14,7 +14,9 @@ MEASURED = ("time", "phase_seconds")
 
 
 def results(record):
-    return {key: value for key, value in record.items() if key not in MEASURED and "/perf/" not in key and "mfu" not in key}
+    return {
+        key: value for key, value in record.items() if key not in MEASURED and "/perf/" not in key and "mfu" not in key
+    }
 
 
 def wait_for(path, text, process):
