@@ -15,8 +15,8 @@ endif
 
 VENV := .venv
 BIN := $(VENV)/bin
-PLUGINS_cpu := plugins/verl_mas_games plugins/verl_mas_cpu
-PLUGINS_gpu := plugins/verl_mas_games
+PLUGINS_cpu := plugins/verl_mas_games plugins/verl_mas_dataset plugins/verl_mas_cpu
+PLUGINS_gpu := plugins/verl_mas_games plugins/verl_mas_dataset
 PLUGINS := $(PLUGINS_$(HARDWARE))
 REQUIREMENTS := requirements/$(HARDWARE).txt requirements/dev.txt
 # Newer than everything that says what is installed, once it is installed.

@@ -51,7 +51,7 @@ def spread(values, ddof):
 
 
 def row_by_row(name, options, rows):
-    """The definitions of SPEC.md, written down as literally as possible."""
+    """The definitions of the papers, written down as literally as possible."""
     keyed = [dict(zip(NAMES, row, strict=True)) for row in rows]
     if name == "magrpo":
         joint = defaultdict(float)

@@ -8,7 +8,16 @@ import pytest
 from verl_mas.advantages import ESTIMATORS, SCHEMES, Credits, get_estimator
 from verl_mas.config.suggest import UnknownNameError
 
-NAMES = {"at_grpo", "reinforce_pp_global", "magrpo", "gae", "agent_grpo", "rloo", "remax", "reinforce"}  # SPEC.md
+NAMES = {
+    "at_grpo",
+    "reinforce_pp_global",
+    "magrpo",
+    "gae",
+    "agent_grpo",
+    "rloo",
+    "remax",
+    "reinforce",
+}  # the specification's numbers
 
 
 def test_every_estimator_of_the_specification_exists_under_its_name():
@@ -129,4 +138,4 @@ def test_rewards_that_overflow_are_an_error(name):
 
 def test_importing_the_estimators_imports_neither_verl_nor_torch_nor_ray():
     code = "import sys, verl_mas.advantages; sys.exit(bool({'verl', 'torch', 'ray', 'vllm'} & set(sys.modules)))"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

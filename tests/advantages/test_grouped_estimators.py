@@ -1,4 +1,4 @@
-"""at_grpo, agent_grpo, rloo, remax and reinforce. Numbers are SPEC.md's where it says so, else worked out by hand."""
+"""at_grpo, agent_grpo, rloo, remax and reinforce. Numbers are the specification's where it says so, else by hand."""
 
 import math
 
@@ -32,10 +32,10 @@ MISSING = {
 
 
 class TestAtGrpo:
-    def test_one_success_of_four(self):  # SPEC.md
+    def test_one_success_of_four(self):  # the specification's numbers
         assert advantages("at_grpo", [1, 0, 0, 0]) == close(1.499997, -0.499999, -0.499999, -0.499999)
 
-    def test_two_members(self):  # SPEC.md
+    def test_two_members(self):  # the specification's numbers
         assert advantages("at_grpo", [3, 1]) == close(0.707106, -0.707106)
 
     def test_unequal_groups_and_a_single_member(self):  # standard deviations sqrt(2), 2 and none
@@ -108,7 +108,7 @@ class TestAgentGrpo:
 
 
 class TestRloo:
-    def test_four_members(self):  # SPEC.md
+    def test_four_members(self):  # the specification's numbers
         assert advantages("rloo", [1, 2, 3, 6]) == pytest.approx([-2.667, -1.333, 0, 4], abs=5e-4)
 
     def test_two_members(self):
@@ -133,7 +133,7 @@ class TestRloo:
 
 
 class TestRemax:
-    def test_four_members(self):  # SPEC.md: R_g - max
+    def test_four_members(self):  # the specification's numbers: R_g - max
         assert advantages("remax", [1, 2, 3, 6]) == [-5, -4, -3, 0]
 
     def test_negative_rewards(self):

@@ -1,4 +1,4 @@
-"""magrpo. Numbers are SPEC.md's where it says so, else worked out by hand from MAGRPO, Alg. 1 and Eq. 1."""
+"""magrpo. Numbers are the specification's where it says so, else worked out by hand from MAGRPO, Alg. 1 and Eq. 1."""
 
 import math
 
@@ -19,13 +19,13 @@ NONE = {"normalize": "none"}
 
 
 class TestLinearAligned:
-    def test_std(self):  # SPEC.md
+    def test_std(self):  # the specification's numbers
         assert advantages([1, 2, 3, 6]) == pytest.approx([-1.069, -0.5345, 0, 1.6036], abs=5e-5)
 
-    def test_none(self):  # SPEC.md
+    def test_none(self):  # the specification's numbers
         assert advantages([1, 2, 3, 6], options=NONE) == [-2, -1, 0, 3]
 
-    def test_a_constant_group_gives_exact_zeros(self):  # SPEC.md
+    def test_a_constant_group_gives_exact_zeros(self):  # the specification's numbers
         assert advantages([5, 5, 5, 5]) == [0, 0, 0, 0]
         assert advantages([0.1] * 3, options=NONE) == [0, 0, 0]
 

@@ -21,7 +21,11 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **un
 
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory):
-    """One role, GRPO, on a parquet file; every request with a seed of its own, so that two runs sample the same."""
+    """One role, GRPO, on a parquet file.
+
+    The likeliest token is always sampled and requests are served one by one, so that two runs sample the same: verl gives
+    requests no seeds, except with vLLM's batch-invariant kernels, which a CPU lacks.
+    """
     folder = tmp_path_factory.mktemp("plain")
     rows = [
         {
@@ -60,8 +64,7 @@ def arguments(tmp_path_factory):
         f"{actor}.optim.lr=1e-3",
         f"{rollout}.name=vllm",
         f"{rollout}.n=1",
-        f"{rollout}.seed=7",
-        f"{rollout}.full_determinism=true",
+        f"{rollout}.top_k=1",
         f"{rollout}.dtype=float32",
         f"{rollout}.enforce_eager=true",
         f"{rollout}.free_cache_engine=false",

@@ -1,6 +1,7 @@
 """The model that the package ships: its tokenizer, chat template and size; and the script that makes such a model."""
 
 import json
+import random
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +20,7 @@ from verl_mas_games.sokoban.generator import content_digest, split_of
 from verl_mas_games.sokoban.prompts import COMPACT
 from verl_mas_games.sokoban.solver import solve
 from verl_mas_games.tokenizer import CHARACTERS, SPECIAL_TOKENS
-from verl_mas_games.warm_up_data import TraceOptions, examples
+from verl_mas_games.warm_up_data import TraceOptions, cut, examples
 
 PROMPT = "----\n-@$.\n--+*\n#---\nPURDL>"
 FEW = TraceOptions(levels=30)
@@ -118,7 +119,7 @@ def test_warm_up_examples_are_prompts_and_answers_of_training_levels_alone() -> 
 
 
 def test_warm_up_examples_without_noise_are_shortest_solutions() -> None:
-    pairs = examples(TraceOptions(levels=20, noise=0.0, proposal_noise=0.0), seed=0)
+    pairs = examples(TraceOptions(levels=20, hesitation=0.0, noise=0.0, proposal_noise=0.0), seed=0)
     for prompt, answer in pairs:
         inner = prompt.rsplit("\n", 1)[0].split("\n")
         state = parse_state("\n".join(["######", *(f"#{row}#" for row in inner), "######"]))
@@ -150,3 +151,15 @@ def test_the_script_writes_the_same_model_for_the_same_seed(tmp_path: Path) -> N
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "one")
     grid = COMPACT["tool"].format(grid="----\n-@$.\n----\n----")
     assert tokenizer.decode(chat(tokenizer, grid)) == grid
+
+
+@given(answer=st.text(alphabet="UDLR", min_size=1, max_size=10), hesitation=st.floats(0, 1), seed=st.integers(0, 99))
+def test_a_cut_answer_is_a_beginning_of_at_least_one_move(answer, hesitation, seed):
+    kept = cut(tuple(answer), hesitation, random.Random(seed))
+    assert 1 <= len(kept) <= len(answer)
+    assert tuple(answer[: len(kept)]) == kept
+
+
+def test_without_hesitation_answers_are_whole_and_with_certain_hesitation_one_move():
+    assert cut(("U", "D", "L"), 0.0, random.Random(0)) == ("U", "D", "L")
+    assert cut(("U", "D", "L"), 1.0, random.Random(0)) == ("U",)

@@ -47,7 +47,8 @@ def test_the_folder_and_its_parts_are_created(tmp_path: Path) -> None:
 
 
 def test_an_empty_folder_is_welcome(tmp_path: Path) -> None:
-    RunDirectory(tmp_path).close()
+    with RunDirectory(tmp_path) as directory:
+        assert directory.path == tmp_path.resolve()
 
 
 def test_a_folder_with_a_run_is_refused_and_the_way_out_named(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tree sampling by SPEC.md section 1 (AT-GRPO, Alg. 1). Expected numbers come from replaying the formula."""
+"""Tree sampling by AT-GRPO, Alg. 1. Expected numbers come from replaying the formula."""
 
 from collections import defaultdict
 from dataclasses import replace

@@ -57,7 +57,7 @@ class Credits:
         ValueError: a column of another length than reward, a NaN or an infinity, an empty name, a value of a wrong
             type. The message names the column.
 
-    Source: SPEC.md, section 1.
+    Sources: AT-GRPO, Eq. 1-4; MAGRPO, Eq. 1-2; MAPPA, section 2.3.
     """
 
     def __init__(

@@ -118,7 +118,7 @@ class Rloo(GroupEstimator):
 
 @dataclass(frozen=True, kw_only=True)
 class Remax(GroupEstimator):
-    """A = r - max of the group, never positive; SPEC.md, section 1.
+    """A = r - max of the group, never positive.
 
     The best sampled reward is the baseline, not that of a greedy response as in verl's estimator of the same name.
     """

@@ -19,6 +19,8 @@ class TraceOptions:
         max_moves: longest answer.
         noise: chance that a move of an answer is drawn from all four moves instead of the solver's.
         proposal_noise: the same for the proposals that the planner sees.
+        hesitation: chance, after each move of an answer, that the answer ends there. The warmed-up model then plays a
+            move or two at a time, and how far to commit is left for reinforcement learning to find out.
         adopt: chance that the planner's answer repeats a proposal that solves the level.
         no_proposal: chance that the planner sees no proposal, as after a malformed one.
     """
@@ -31,6 +33,7 @@ class TraceOptions:
     max_moves: int = 10
     noise: float = 0.1
     proposal_noise: float = 0.2
+    hesitation: float = 0.5
     adopt: float = 0.8
     no_proposal: float = 0.05
 
@@ -93,6 +96,17 @@ def _pairs(
     elif roll_out(state, proposal).after.solved and rng.random() < options.adopt:
         planner_answer = proposal
     return [
-        (COMPACT["tool"].format(grid=grid), "".join(tool_answer)),
-        (COMPACT["planner"].format(grid=grid, proposal="".join(proposal)), "".join(planner_answer)),
+        (COMPACT["tool"].format(grid=grid), "".join(cut(tool_answer, options.hesitation, rng))),
+        (
+            COMPACT["planner"].format(grid=grid, proposal="".join(proposal)),
+            "".join(cut(planner_answer, options.hesitation, rng)),
+        ),
     ]
+
+
+def cut(answer: tuple[str, ...], hesitation: float, rng: random.Random) -> tuple[str, ...]:
+    """The beginning of an answer, at least one move of it, that ends after each move with chance `hesitation`."""
+    length = 1
+    while length < len(answer) and rng.random() >= hesitation:
+        length += 1
+    return answer[:length]
