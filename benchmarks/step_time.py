@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -33,6 +34,8 @@ MAX_RATIO = 1.05
 POLL_SECONDS = (0.1, 0.02)
 SAMPLES = 4
 HELD_OUT = 4
+#: largest relative difference of mean response lengths at which both sides still do the same work
+MAX_LENGTH_DIFFERENCE = 0.1
 FLOAT32 = "{param_dtype: float32, reduce_dtype: float32, buffer_dtype: float32}"
 
 REWARD = """
@@ -52,7 +55,6 @@ class QuickReplayBuffer(ReplayBuffer):
 SHARED = (
     "data.max_prompt_length=64",
     "data.max_response_length=12",
-    f"actor_rollout_ref.model.path={default_model_path()}",
     "actor_rollout_ref.model.use_remove_padding=false",
     "actor_rollout_ref.model.enable_gradient_checkpointing=false",
     "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",
@@ -88,6 +90,10 @@ class Work:
     tasks: int
 
     @property
+    def model(self) -> Path:
+        return self.folder / "model"
+
+    @property
     def train(self) -> Path:
         return self.folder / "train.parquet"
 
@@ -105,7 +111,8 @@ class Work:
         return path
 
     def write(self) -> None:
-        """Write levels of Sokoban as prompts that the embedded model knows, and the reward function."""
+        """Write levels of Sokoban as prompts that the embedded model knows, that model, and the reward function."""
+        shutil.copytree(default_model_path(), self.model)
         family = Sokoban(style="compact", tool="actions")
         for split, path, count in (("train", self.train, self.steps * self.tasks), ("val", self.val, HELD_OUT)):
             rows = []
@@ -155,6 +162,7 @@ def verl_steps(work: Work, name: str, arguments: Sequence[str]) -> list[Step]:
     command = [
         *(sys.executable, "-m", "verl.trainer.main_ppo"),
         *SHARED,
+        f"actor_rollout_ref.model.path={work.model}",
         f"data.train_files={work.train}",
         f"data.val_files={work.val}",
         f"data.train_batch_size={work.tasks}",
@@ -200,6 +208,7 @@ def our_steps(work: Work) -> list[Step]:
     command = [
         *(sys.executable, "-m", "verl_mas.main", "recipe=grpo_dataset", "hardware=cpu"),
         *SHARED,
+        f"actor_rollout_ref.model.path={work.model}",
         f"run_dir={directory}",
         f"steps={work.steps}",
         f"tasks_per_step={work.tasks}",
@@ -233,6 +242,13 @@ def describe(name: str, steps: Sequence[Step]) -> str:
     return f"{name}: {middle:.3f} s per step [{low:.3f}, {high:.3f}] ({parts}); {length:.2f} tokens per response"
 
 
+def check_same_work(runs: Mapping[str, Sequence[Step]]) -> None:
+    """Raise RuntimeError if the sides sampled responses of different lengths: then the times say nothing."""
+    lengths = {name: statistics.mean(step.response_length for step in steps) for name, steps in runs.items()}
+    if max(lengths.values()) > (1 + MAX_LENGTH_DIFFERENCE) * min(lengths.values()):
+        raise RuntimeError(f"the sides sampled responses of different lengths: {lengths}")
+
+
 def main() -> int:
     """Run the jobs, print their times and the ratio. Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -246,26 +262,30 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="step_time_") as folder:
         work = Work(Path(folder), options.steps, options.tasks)
         work.write()
-        verl = [_report("verl", verl_steps(work, "verl", [])[options.drop :])]
+        runs = {"verl": verl_steps(work, "verl", [])[options.drop :]}
+        _report("verl", runs["verl"])
         for poll_seconds in options.poll:
             quick = [
                 f"trainer.v1.sampler.custom_sampler.path={work.buffer(poll_seconds)}",
                 "trainer.v1.sampler.custom_sampler.name=QuickReplayBuffer",
             ]
             name = f"verl_poll_{poll_seconds}"
-            verl.append(_report(name, verl_steps(work, name, quick)[options.drop :]))
-        ours = _report("verl_mas", our_steps(work)[options.drop :])
-    ratio = ours / min(verl)
-    sys.stdout.write(f"verl_mas over verl as it is: {ours / verl[0]:.3f}\n")
+            runs[name] = verl_steps(work, name, quick)[options.drop :]
+            _report(name, runs[name])
+        runs["verl_mas"] = our_steps(work)[options.drop :]
+        _report("verl_mas", runs["verl_mas"])
+    check_same_work(runs)
+    medians = {name: statistics.median(step.seconds for step in steps) for name, steps in runs.items()}
+    ours, as_it_is = medians.pop("verl_mas"), medians["verl"]
+    ratio = ours / min(medians.values())
+    sys.stdout.write(f"verl_mas over verl as it is: {ours / as_it_is:.3f}\n")
     sys.stdout.write(f"verl_mas over the fastest verl: {ratio:.3f} (at most {MAX_RATIO})\n")
     return 0 if ratio <= MAX_RATIO else 1
 
 
-def _report(name: str, steps: Sequence[Step]) -> float:
-    """Print one side's line; return its median seconds per step."""
+def _report(name: str, steps: Sequence[Step]) -> None:
     sys.stdout.write(f"{describe(name, steps)}\n")
     sys.stdout.flush()
-    return statistics.median(step.seconds for step in steps)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **un
 def arguments(tmp_path_factory):
     """One role, GRPO, on a parquet file.
 
-    The likeliest token is always sampled and requests are served one by one, so that two runs sample the same: verl gives
-    requests no seeds, except with vLLM's batch-invariant kernels, which a CPU lacks.
+    The likeliest token is always sampled and requests are served one by one, so that two runs sample the same: verl
+    gives requests no seeds, except with vLLM's batch-invariant kernels, which a CPU lacks.
     """
     folder = tmp_path_factory.mktemp("plain")
     rows = [

@@ -132,6 +132,8 @@ def _check_team(run: DictConfig, plugins: "Plugins", problems: Problems) -> None
 
 def _check_estimator(run: DictConfig, estimator: Any, problems: Problems) -> None:
     scheme, name = run.sampling.scheme, run.algorithm.adv_estimator
+    if getattr(estimator, "level", "invocation") == "token":
+        problems.add(f"algorithm.adv_estimator={name}: works on tokens, which training does not do yet")
     refusal: Callable[[str], str | None] | None = getattr(estimator, "refusal", None)
     reason = refusal(scheme) if refusal is not None else None
     if reason is not None:
