@@ -169,5 +169,5 @@ def test_an_estimator_that_training_cannot_compute_is_refused_at_start():
     run = OmegaConf.create({"sampling": {"scheme": "parallel", "n": 4}, "algorithm": {"adv_estimator": "gae"}})
     problems = Problems()
     _check_estimator(run, SimpleNamespace(level="token"), problems)
-    with pytest.raises(ConfigError, match="algorithm.adv_estimator=gae: works on tokens"):
+    with pytest.raises(ConfigError, match=r"algorithm.adv_estimator=gae: works on tokens"):
         problems.raise_if_any()

@@ -86,7 +86,7 @@ def _run(
                     plugins,
                     restore=restore,
                     reporter=RunReporter(directory, progress),
-                    say=progress.phase,
+                    say=progress.announce,
                 )
             summary = _summarise(run, directory, time.monotonic() - began, memory, done or None)
             plugins.notify("run_end", run=info, summary=summary)
