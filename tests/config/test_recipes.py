@@ -18,7 +18,7 @@ def test_recipes_are_listed_by_name_with_one_line_each(plugins):
 
 def test_every_recipe_in_the_repository_can_be_read():
     paths = sorted(SHIPPED.glob("*.yaml"))
-    assert {"atgrpo_sokoban", "verl"} <= {path.stem for path in paths}
+    assert {"atgrpo_sokoban", "grpo_dataset", "verl"} <= {path.stem for path in paths}
     assert all(read_recipe(path.stem, path).description for path in paths)
 
 

@@ -108,13 +108,14 @@ def _check_platform(run: DictConfig, plugins: "Plugins", problems: Problems) -> 
 
 
 def _check_team(run: DictConfig, plugins: "Plugins", problems: Problems) -> None:
-    for key in sorted(OmegaConf.missing_keys(run)):
+    missing = sorted(OmegaConf.missing_keys(run))
+    for key in missing:
         problems.add(f"{key}: needs a value")
     workflow, family = None, None
     if not OmegaConf.is_missing(run.workflow, "name"):
         with _reported("workflow", problems):
             workflow = make_workflow(run, plugins)
-    if not OmegaConf.is_missing(run.environment, "name"):
+    if not any(key.startswith("environment.") for key in missing):
         with _reported("environment", problems):
             family = make_environment(run, plugins)
     with _reported("reward", problems):
