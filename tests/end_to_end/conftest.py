@@ -18,6 +18,7 @@ SMALL = (
     "tasks_per_step=3",
     "workflow.max_turns=2",
     "validation.tasks=4",
+    "reward.mixing=sum",  # with local scores, so that every small group has something to learn from
 )
 
 
