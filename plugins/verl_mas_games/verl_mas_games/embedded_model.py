@@ -30,7 +30,7 @@ _IGNORED = -100
 class WarmUpOptions:
     """Supervised steps: AdamW with a linear rise and a cosine fall of the learning rate."""
 
-    steps: int = 400
+    steps: int = 1200
     batch_size: int = 128
     learning_rate: float = 2e-3
     rise_steps: int = 20
