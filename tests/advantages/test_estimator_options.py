@@ -110,7 +110,7 @@ def test_gae_is_token_level_and_says_what_it_needs():
         ("magrpo", {}, {"parallel", "joint_aligned"}),
         ("magrpo", {"joint": "cross"}, {"joint_cross"}),
         ("magrpo", {"branching": "tree"}, {"joint_tree"}),
-        ("magrpo", {"joint": "cross", "branching": "tree"}, {"joint_tree"}),
+        ("magrpo", {"joint": "cross", "branching": "tree"}, {"joint_cross_tree"}),
         ("gae", {}, {"tree", "parallel", "joint_aligned", "joint_tree"}),
     ],
 )

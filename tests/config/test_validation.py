@@ -1,16 +1,14 @@
 """What `validate` finds in a configuration that composes, each with its message."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 
-from verl_mas.config.errors import ConfigError, Problems
+from verl_mas.config.errors import ConfigError
 from verl_mas.config.resources import required_cpus
-from verl_mas.config.validation import _check_estimator, validate
+from verl_mas.config.validation import validate
 from verl_mas.sandbox.base import SandboxUnavailable
 
 COUNTS = st.integers(min_value=0, max_value=1000)
@@ -165,9 +163,6 @@ def test_negative_counts_are_refused():
         required_cpus(bundles=-1, storage_units=1, workflow_workers=1, reward_workers=0)
 
 
-def test_an_estimator_that_training_cannot_compute_is_refused_at_start():
-    run = OmegaConf.create({"sampling": {"scheme": "parallel", "n": 4}, "algorithm": {"adv_estimator": "gae"}})
-    problems = Problems()
-    _check_estimator(run, SimpleNamespace(level="token"), problems)
-    with pytest.raises(ConfigError, match=r"algorithm.adv_estimator=gae: works on tokens"):
-        problems.raise_if_any()
+def test_gae_without_a_critic_is_refused_at_start(composed, plugins):
+    problems = problems_of(composed, plugins, "algorithm.adv_estimator=gae", "policies.tool.critic.enable=false")
+    assert any("policies.tool.critic.enable=false: gae needs a critic" in problem for problem in problems)

@@ -63,8 +63,8 @@ async def test_only_the_planner_moves_the_state() -> None:
 
 
 def test_the_plugin_provides_workflow_and_environment_by_name() -> None:
-    assert plugin.verl_mas_workflows() == {"sokoban": SokobanWorkflow}
-    assert plugin.verl_mas_environments() == {"sokoban": Sokoban}
+    assert plugin.verl_mas_workflows()["sokoban"] is SokobanWorkflow
+    assert plugin.verl_mas_environments()["sokoban"] is Sokoban
 
 
 def test_the_papers_four_turns_are_the_default() -> None:

@@ -4,11 +4,13 @@ import threading
 import time
 
 import pytest
+import torch
 import transfer_queue
 
 from verl_mas.training.batches import plan_batch
 from verl_mas.training.policy_trainer import PolicyBatch
 from verl_mas.training.team import StartupTimeout, Team, _Starting
+from verl_mas.training.token_credit import TokenRows
 from verl_mas.trajectory.records import Invocation
 
 
@@ -29,7 +31,15 @@ class Trainer:
 
     def begin(self, rows, step):
         self.calls.append(("begin", [row.row for row in rows]))
-        return PolicyBatch(None, plan_batch(len(rows), 1, 1), {"loss": float(len(rows))}, {"old_log_prob": 0.5})
+        by_key = {row.row: row for row in rows}
+        return PolicyBatch(None, by_key, plan_batch(len(rows), 1, 1), {"loss": float(len(rows))}, {"old_log_prob": 0.5})
+
+    def token_rows(self, batch, needed):
+        self.calls.append(("token_rows", needed))
+        return TokenRows(list(batch.invocations.values()), *[torch.ones(1, 1)] * 3, None, 1.0, 1.0) if needed else None
+
+    def set_token_advantages(self, rows, credit):
+        self.calls.append(("credit", credit))
 
     def update(self, batch):
         if self.error:
@@ -55,8 +65,8 @@ def row(key, policy, masked=False):
 def test_each_policy_learns_from_its_own_rows_in_a_fixed_order(partitions):
     trainers = {"tool": Trainer(), "planner": Trainer()}
     learned = Team(trainers).learn([row("b", "tool"), row("c", "planner"), row("a", "tool")], step=4)
-    assert trainers["tool"].calls == ["pause", ("begin", ["a", "b"]), "update", "resume 4"]
-    assert trainers["planner"].calls == ["pause", ("begin", ["c"]), "update", "resume 4"]
+    assert trainers["tool"].calls == ["pause", ("begin", ["a", "b"]), ("token_rows", False), "update", "resume 4"]
+    assert trainers["planner"].calls == ["pause", ("begin", ["c"]), ("token_rows", False), "update", "resume 4"]
     assert (learned.metrics["tool/loss"], learned.metrics["planner/loss"]) == (2.0, 1.0)
     assert learned.seconds["update_actor"] == 1.0
     assert learned.skipped == []
@@ -75,6 +85,22 @@ def test_a_frozen_policy_only_serves_and_is_not_reported_as_skipped():
     learned = Team(trainers).learn([row("a", "tool"), row("b", "planner")], step=1)
     assert trainers["tool"].calls == ["pause", "resume 1"]
     assert learned.skipped == []
+
+
+def test_credit_over_tokens_waits_for_the_rows_of_all_policies_that_learn():
+    trainers = {"tool": Trainer(), "planner": Trainer(), "frozen": Trainer(train=False)}
+    seen = []
+
+    def credit(shards):
+        seen.append({policy: [one.row for one in shard.invocations] for policy, shard in shards.items()})
+        assert all("update" not in trainer.calls for trainer in trainers.values())
+        return {policy: f"credit of {policy}" for policy in shards}
+
+    rows = [row("a", "tool"), row("b", "planner"), row("c", "frozen")]
+    Team(trainers).learn(rows, step=1, token_credit=credit)
+    assert seen == [{"tool": ["a"], "planner": ["b"]}]
+    for policy in ("tool", "planner"):
+        assert trainers[policy].calls[2:5] == [("token_rows", True), ("credit", f"credit of {policy}"), "update"]
 
 
 def test_masked_rows_are_not_trained_on():

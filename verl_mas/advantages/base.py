@@ -15,8 +15,8 @@ FloatArray = npt.NDArray[np.float64]
 Level = Literal["invocation", "token"]
 E = TypeVar("E", bound="Estimator")
 
-#: names of the sampling schemes
-SCHEMES = ("parallel", "tree", "joint_aligned", "joint_cross", "joint_tree")
+#: what estimators tell apart in sampling: joint sampling is aligned or cross, each linear or a tree
+SCHEMES = ("parallel", "tree", "joint_aligned", "joint_cross", "joint_tree", "joint_cross_tree")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,8 @@ class Gae(Estimator):
         self.check_choice("whiten_over", ("policy", "role"))
 
     def refusals(self) -> Mapping[str, str]:
-        return {"joint_cross": "a response is part of several joint actions and has no reward of its own"}
+        shared = "a response is part of several joint actions and has no reward of its own"
+        return {"joint_cross": shared, "joint_cross_tree": shared}
 
     def estimate(self, credits: Credits) -> npt.NDArray[np.float64]:
         raise ValueError("gae is token-level: it needs a critic's values of every token, which Credits does not have")

@@ -38,7 +38,7 @@ class GroupEstimator(Estimator):
         return credits.groups(*self.group_by)
 
     def refusals(self) -> Mapping[str, str]:
-        return {"joint_cross": _REPEATED}
+        return {"joint_cross": _REPEATED, "joint_cross_tree": _REPEATED}
 
 
 @dataclass(frozen=True, kw_only=True)

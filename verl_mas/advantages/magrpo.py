@@ -63,8 +63,9 @@ class Magrpo(Estimator):
             raise ValueError(f"magrpo option gamma={gamma} needs branching: tree; a linear return is not discounted")
 
     def refusals(self) -> Mapping[str, str]:
+        no_children = "its joint actions have no children (branching: linear works without)"
         if self.branching == "tree":
-            usable, reason = {"joint_tree"}, "its joint actions have no children (branching: linear works without)"
+            usable, reason = {"joint_tree" if self.joint == "aligned" else "joint_cross_tree"}, no_children
         elif self.joint == "cross":
             usable, reason = {"joint_cross"}, "it does not cross the responses of the roles (option joint)"
         else:
@@ -73,9 +74,14 @@ class Magrpo(Estimator):
         if "tree" in refused:
             refused["tree"] = "roles answer one after the other, so candidates of several roles make no joint action"
         if self.branching == "linear":
-            refused["joint_tree"] = "joint actions have children of their own (branching: tree works)"
-            if self.joint == "aligned":
-                refused["joint_cross"] = "a response is part of several joint actions (joint: cross works)"
+            refused |= dict.fromkeys(
+                ("joint_tree", "joint_cross_tree"), "joint actions have children of their own (branching: tree works)"
+            )
+        if self.joint == "aligned":
+            own = "joint_cross" if self.branching == "linear" else "joint_cross_tree"
+            refused[own] = "a response is part of several joint actions (joint: cross works)"
+        elif self.branching == "tree":
+            refused["joint_tree"] = "it does not cross the responses of the roles (joint: aligned works)"
         return refused
 
     def estimate(self, credits: Credits) -> FloatArray:

@@ -104,7 +104,8 @@ class ReinforcePpGlobal(Estimator):
     """Return-to-go, normalised over all policies and tokens of the step together; MAPPA, 2.3 and appendix E.
 
     A row weighs as many tokens as it has: all tokens of an action have the same return, because its reward is on the
-    last one and nothing is discounted. KL per token enters in training; `sums`, `combine` and `normalize` serve there.
+    last one and nothing is discounted. With KL in the reward they differ: then `token_returns`, `token_sums` and
+    `token_advantages` compute each policy's advantages from its own tokens and the three sums of every policy.
 
     Options:
         return_over: "trajectory" (the paper): A is the sum of the rewards of the same role in the same trajectory from
@@ -121,10 +122,10 @@ class ReinforcePpGlobal(Estimator):
         self.check_choice("normalize_over", ("all", "policy", "role"))
 
     def refusals(self) -> Mapping[str, str]:
-        refused = {
-            "joint_cross": "a response has one row for every joint action it is part of, so its tokens would be "
-            "counted more than once"
-        }
+        repeated = (
+            "a response has one row for every joint action it is part of, so its tokens would be counted more than once"
+        )
+        refused = {"joint_cross": repeated, "joint_cross_tree": repeated}
         if self.return_over == "trajectory":
             branches = (
                 "the later actions of a branch are not the later actions of its siblings, so a return over the "
@@ -135,11 +136,60 @@ class ReinforcePpGlobal(Estimator):
 
     def returns(self, credits: Credits) -> FloatArray:
         """A before the normalisation, shape (n,)."""
+        return self._row_returns(credits.reward, credits)
+
+    def _row_returns(self, rewards: FloatArray, credits: Credits) -> FloatArray:
         if self.return_over == "action":
-            return credits.reward.copy()
+            return rewards.copy()
         steps = credits.groups("task", "sample", "role", "turn")
         trajectory = credits.groups("task", "sample", "role").codes[steps.first]
-        return suffix_sums(steps.sum(credits.reward), trajectory)[steps.codes]
+        return suffix_sums(steps.sum(rewards), trajectory)[steps.codes]
+
+    def token_returns(self, rewards: npt.ArrayLike, mask: npt.ArrayLike, credits: Credits) -> FloatArray:
+        """The undiscounted return-to-go of every token, shape (n, longest); MAPPA, appendix E.1.
+
+        Args:
+            rewards: per token, shape (n, longest): the action's reward on its last token, minus beta * KL.
+            mask: same shape, 1 for a token that counts.
+            credits: of the same n rows; their own rewards are not used. All rows of a role must be among them.
+        """
+        counted = np.asarray(rewards, dtype=np.float64) * np.asarray(mask, dtype=np.float64)
+        within = np.cumsum(counted[:, ::-1], axis=1)[:, ::-1]
+        totals = counted.sum(axis=1)
+        return within + (self._row_returns(totals, credits) - totals)[:, None]
+
+    def token_sums(self, returns: npt.ArrayLike, mask: npt.ArrayLike, credits: Credits) -> dict[str, Sums]:
+        """What one policy's rows contribute: `Sums` by whom they are normalised with ("" stands for all).
+
+        Args:
+            returns: of `token_returns`, shape (n, longest). mask, credits: as there.
+        """
+        values, counts = np.asarray(returns, dtype=np.float64), np.asarray(mask)
+        return {key: sums(values[rows], counts[rows]) for key, rows in self._together(credits).items()}
+
+    def token_advantages(
+        self, returns: npt.ArrayLike, mask: npt.ArrayLike, credits: Credits, total: Mapping[str, Sums]
+    ) -> FloatArray:
+        """A_hat of every token, shape (n, longest), 0 where the mask is 0.
+
+        Args:
+            returns, mask, credits: as in `token_sums`. total: the sums of all policies, combined key by key.
+        """
+        values, counts = np.asarray(returns, dtype=np.float64), np.asarray(mask)
+        result = np.zeros(values.shape)
+        for key, rows in self._together(credits).items():
+            result[rows] = normalize(values[rows], total[key], counts[rows])
+        return result
+
+    def _together(self, credits: Credits) -> dict[str, npt.NDArray[np.int64]]:
+        """The rows that share mu and var, by the value of the column `normalize_over`."""
+        if self.normalize_over == "all":
+            return {"": np.arange(len(credits))}
+        column = credits.column(self.normalize_over)
+        names: dict[str, list[int]] = {}
+        for row, value in enumerate(column.values):
+            names.setdefault(str(value), []).append(row)
+        return {name: np.array(rows) for name, rows in names.items()}
 
     def estimate(self, credits: Credits) -> FloatArray:
         returns, weights = self.returns(credits), credits.num_tokens

@@ -28,11 +28,27 @@ def reward_arguments(run: DictConfig) -> dict[str, Any]:
     return _given(mixing=reward.mixing, alpha=reward.alpha, lam=reward.lam) | _plain(reward.options)
 
 
+#: by scheme, the keys of `sampling` that are its options
+_SAMPLING = {
+    "tree": ("candidates", "selection"),
+    "parallel": ("n",),
+    "joint": ("n", "joint", "branching", "stop_threshold"),
+}
+
+
 def sampling_arguments(run: DictConfig) -> dict[str, Any]:
-    """Options of the sampling scheme: those of `sampling` that are for tree, or for parallel sampling."""
-    if run.sampling.scheme == "tree":
-        return {"candidates": run.sampling.candidates, "selection": run.sampling.selection}
-    return {"n": run.sampling.n}
+    """Options of the sampling scheme: those keys of `sampling` that are for it."""
+    return {key: run.sampling[key] for key in _SAMPLING.get(run.sampling.scheme, ())}
+
+
+def sampling_kind(run: DictConfig) -> str:
+    """What an estimator has to know of the sampling, one of `advantages.SCHEMES`."""
+    sampling = run.sampling
+    if sampling.scheme != "joint":
+        return str(sampling.scheme)
+    if sampling.branching == "tree":
+        return "joint_tree" if sampling.joint == "aligned" else "joint_cross_tree"
+    return f"joint_{sampling.joint}"
 
 
 def make(factory: Callable[..., Any], arguments: dict[str, Any]) -> Any:
@@ -67,9 +83,17 @@ def make_environment(run: DictConfig, plugins: "Plugins") -> Any:
     return make(plugins.environments[run.environment.name], environment_arguments(run))
 
 
-def make_reward_manager(run: DictConfig, plugins: "Plugins") -> Any:
-    """The run's reward manager. Raises: see `make`; UnknownNameError for its name."""
-    return make(plugins.reward_managers[run.reward.manager], reward_arguments(run))
+def make_reward_manager(run: DictConfig, plugins: "Plugins", family: Any = None) -> Any:
+    """The run's reward manager. Raises: see `make`; UnknownNameError for its name.
+
+    Args:
+        family: the run's task family; its `reward_rules` go to a manager with the argument `rules`.
+    """
+    manager, arguments = plugins.reward_managers[run.reward.manager], reward_arguments(run)
+    rules = tuple(getattr(family, "reward_rules", ()))
+    if rules and "rules" in inspect.signature(manager).parameters:
+        arguments["rules"] = rules
+    return make(manager, arguments)
 
 
 def make_estimator(run: DictConfig, plugins: "Plugins") -> Any:

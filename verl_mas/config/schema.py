@@ -68,14 +68,21 @@ class PolicyConfig:
 class SamplingConfig:
     """How the responses of a training step are sampled."""
 
-    # tree: candidates per decision, scored on copies, one committed; parallel: n independent trajectories per task
+    # tree: candidates per decision, scored on copies, one committed; parallel: n independent trajectories per task;
+    # joint: groups of joint actions of roles that answer a turn synchronously
     scheme: str = "tree"
     # tree: responses per decision (K)
     candidates: int = 4
     # tree: which candidate is committed: greedy, first or sample
     selection: str = "greedy"
-    # parallel: trajectories per task
+    # parallel: trajectories per task; joint: responses of each role to the prompt of a group (G)
     n: int = 4
+    # joint: aligned (response g of every role makes joint action g) or cross (the product of the roles' responses)
+    joint: str = "aligned"
+    # joint: linear (joint actions go on side by side) or tree (a group below every joint action: G^turns of them)
+    branching: str = "linear"
+    # joint: a group whose mean joint reward exceeds it does not go on; None: never
+    stop_threshold: float | None = None
 
 
 @dataclass
@@ -129,12 +136,20 @@ class CheckpointConfig:
 
 
 @dataclass
+class DiagnosticsConfig:
+    """When a run that learns nothing ends."""
+
+    # steps in a row without any advantage other than zero after which the run ends; 0: never
+    max_zero_steps: int = 10
+
+
+@dataclass
 class ControllerConfig:
     """How trajectories are executed."""
 
     # Ray actors over which the trajectories of a step are spread
     workers: int = 1
-    # trajectories in execution at once, in each worker
+    # trajectories (joint sampling: groups) in execution at once, in each worker
     concurrency: int = 256
     # seconds that one call of an environment may take
     env_timeout_s: float = 60.0
@@ -192,5 +207,6 @@ class RunConfig:
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
     validation: ValidationConfig = field(default_factory=ValidationConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    diagnostics: DiagnosticsConfig = field(default_factory=DiagnosticsConfig)
     controller: ControllerConfig = field(default_factory=ControllerConfig)
     ray: RayConfig = field(default_factory=RayConfig)

@@ -16,6 +16,7 @@ from verl_mas.config.factories import (
     make_reward_manager,
     make_workflow,
     sampling_arguments,
+    sampling_kind,
 )
 from verl_mas.config.resources import devices, run_cpus
 from verl_mas.config.sharing import roles_of
@@ -44,6 +45,7 @@ _AT_LEAST = {
     "controller.workers": 1,
     "controller.concurrency": 1,
     "controller.retries": 0,
+    "diagnostics.max_zero_steps": 0,
 }
 #: the key under which a name of each kind is written
 _KEYS = {
@@ -54,6 +56,9 @@ _KEYS = {
     "advantage estimator": "algorithm.adv_estimator",
     "sampling scheme": "sampling.scheme",
     "selection": "sampling.selection",
+    "joint": "sampling.joint",
+    "branching": "sampling.branching",
+    "rule in rule_weights": "reward.options.rule_weights",
 }
 #: arguments of plugins that have keys of their own outside `options`
 _TYPED = ("max_turns", "mixing", "alpha", "lam")
@@ -119,7 +124,7 @@ def _check_team(run: DictConfig, plugins: "Plugins", problems: Problems) -> None
         with _reported("environment", problems):
             family = make_environment(run, plugins)
     with _reported("reward", problems):
-        make_reward_manager(run, plugins)
+        make_reward_manager(run, plugins, family)
     scheme = run.sampling.scheme
     with _reported("sampling", problems):
         make_scheme(scheme, **sampling_arguments(run))
@@ -133,10 +138,8 @@ def _check_team(run: DictConfig, plugins: "Plugins", problems: Problems) -> None
 
 def _check_estimator(run: DictConfig, estimator: Any, problems: Problems) -> None:
     scheme, name = run.sampling.scheme, run.algorithm.adv_estimator
-    if getattr(estimator, "level", "invocation") == "token":
-        problems.add(f"algorithm.adv_estimator={name}: works on tokens, which training does not do yet")
     refusal: Callable[[str], str | None] | None = getattr(estimator, "refusal", None)
-    reason = refusal(scheme) if refusal is not None else None
+    reason = refusal(sampling_kind(run)) if refusal is not None else None
     if reason is not None:
         problems.add(f"sampling.scheme={scheme}: {reason}")
     key = "candidates" if scheme == "tree" else "n"
@@ -168,6 +171,7 @@ def _check_policy(name: str, policy: DictConfig, run: DictConfig, problems: Prob
     for key in sorted(missing):
         problems.add(f"{prefix}{key}: needs a value")
     _check_batch(prefix, policy, run, problems)
+    _check_critic(prefix, policy, run, problems)
     for role in roles_of(run)[name]:
         limit, longest = policy.actor_rollout_ref.rollout.response_length, run.roles[role].sampling.max_tokens
         if not 1 <= longest <= limit:
@@ -211,6 +215,12 @@ def _check_batch(prefix: str, policy: DictConfig, run: DictConfig, problems: Pro
             f"{prefix}actor_rollout_ref.rollout.tensor_model_parallel_size={width}: must divide the policy's "
             f"{count} devices (trainer.n_gpus_per_node * trainer.nnodes)"
         )
+
+
+def _check_critic(prefix: str, policy: DictConfig, run: DictConfig, problems: Problems) -> None:
+    """Estimators over tokens need the values of a critic."""
+    if run.algorithm.adv_estimator == "gae" and policy.critic.enable is False:
+        problems.add(f"{prefix}critic.enable=false: gae needs a critic for every policy that is trained")
 
 
 def _has_critic(policy: DictConfig) -> bool:

@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from verl_mas.rewards.parts import RewardParts
 from verl_mas.trajectory.records import Trajectory
@@ -28,6 +29,16 @@ class Reward:
 
 class RewardManager(ABC):
     """Assigns rewards twice: to an action when it is taken, and to all actions when the trajectory has ended."""
+
+    def open(self, directory: Path, workers: int = 1) -> None:  # noqa: B027 - an optional hook
+        """Called before the first trajectory, in each process that executes workflows.
+
+        Args:
+            directory: the run's, for files to keep. workers: how many such processes there are, to share out limits.
+        """
+
+    async def close(self) -> None:  # noqa: B027 - an optional hook
+        """Release connections and files. What must not be lost is already on disk: a run may end without this call."""
 
     @abstractmethod
     def score(self, role: str, parts: RewardParts) -> Reward:

@@ -29,6 +29,11 @@ def nested(rows: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.nested.as_nested_tensor(list(rows), layout=torch.jagged)
 
 
+def jagged(padded: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+    """A tensor of shape (len(lengths), longest), padded on the right, as rows of their own lengths."""
+    return nested([row[:length] for row, length in zip(padded, lengths, strict=True)])
+
+
 def fields(rows: Sequence[TokenRow]) -> TensorDict:
     """The rows as verl's fields; each has batch size len(rows) and is jagged along the tokens."""
     prompts = [torch.tensor(row.prompt, dtype=torch.int64) for row in rows]

@@ -1,7 +1,7 @@
 """The training loop: sample, assign credit, learn, validate, save; the same few lines for every algorithm and task."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +12,10 @@ from omegaconf import DictConfig
 from verl_mas.advantages import Estimator
 from verl_mas.hooks import Plugins
 from verl_mas.training.checkpoint import CheckpointStore, Manifest
-from verl_mas.training.metrics import assign_advantages, step_metrics
-from verl_mas.training.team import Team
+from verl_mas.training.diagnostics import ZeroAdvantageWatch
+from verl_mas.training.metrics import assign_advantages, step_metrics, take_off_kl
+from verl_mas.training.team import Team, TokenCredit
+from verl_mas.training.token_credit import token_advantages
 from verl_mas.trajectory.records import Trajectory
 from verl_mas.workflow.environment import TaskFamily
 
@@ -44,6 +46,9 @@ class Reporter(Protocol):
     ) -> None:
         """A training step has ended."""
 
+    def warn(self, text: str) -> None:
+        """Something is wrong, and the run goes on."""
+
     def validation(self, step: int, trajectories: list[Trajectory]) -> None:
         """A validation with the weights of `step` has ended; in the order of the tasks."""
 
@@ -53,6 +58,8 @@ class Loop:
 
     Args:
         start: training steps that the team's weights have already had.
+        credit_over_tokens: whether tokens of one response may earn different advantages: the estimator works on
+            tokens, or KL is in a policy's reward.
     """
 
     def __init__(
@@ -65,6 +72,7 @@ class Loop:
         plugins: Plugins,
         reporter: Reporter,
         start: int = 0,
+        credit_over_tokens: bool = False,
     ) -> None:
         self.run = run
         self.team = team
@@ -74,6 +82,8 @@ class Loop:
         self.plugins = plugins
         self.reporter = reporter
         self.start = start
+        self.credit_over_tokens = credit_over_tokens
+        self._watch = ZeroAdvantageWatch(run.config.diagnostics.max_zero_steps)
 
     def train(self) -> None:
         """Run every remaining step, with the validations and checkpoints that the configuration asks for."""
@@ -91,7 +101,11 @@ class Loop:
             self.validate(max(self.start, self.run.steps))
 
     def step(self, step: int) -> None:
-        """One training step: the tasks of the step depend on nothing but the seed and the step."""
+        """One training step: the tasks of the step depend on nothing but the seed and the step.
+
+        Raises:
+            NothingLearned: the last `diagnostics.max_zero_steps` steps had no advantage other than zero.
+        """
         seconds: dict[str, float] = {}
         first = (step - 1) * self.run.config.tasks_per_step
         with self._timed("rollout", seconds):
@@ -103,12 +117,28 @@ class Loop:
             invocations = assign_advantages(trajectories, self.estimator)
         self.plugins.notify("rewards_assigned", run=self.run, trajectories=trajectories)
         with self._timed("learn", seconds):
-            learned = self.team.learn(invocations, step)
+            learned = self.team.learn(invocations, step, self._token_credit(trajectories))
+        warning = self._watch.look(step, invocations)
+        if warning is not None:
+            self.reporter.warn(warning)
         metrics = {**step_metrics(trajectories), **learned.metrics}
+        metrics["diagnostics/all_zero_advantages"] = float(warning is not None)
         metrics.update({f"{policy}/skipped_updates": 1.0 for policy in learned.skipped})
         seconds.update({f"learn/{phase}": value for phase, value in learned.seconds.items()})
         self.reporter.step(step, metrics, seconds, trajectories)
         self.plugins.notify("step_end", run=self.run, metrics={"step": step, **metrics})
+        self._watch.raise_if_too_many()
+
+    def _token_credit(self, trajectories: list[Trajectory]) -> TokenCredit | None:
+        """What computes the step's advantages where the tokens are; None if those of the invocations are final."""
+        if not self.credit_over_tokens:
+            return None
+
+        def reassign(penalties: Mapping[str, float]) -> None:
+            take_off_kl(trajectories, penalties)
+            assign_advantages(trajectories, self.estimator)
+
+        return lambda shards: token_advantages(self.estimator, shards, reassign)
 
     def validate(self, step: int) -> list[Trajectory]:
         """One greedy trajectory for each held-out task; a failed one counts as not solved."""

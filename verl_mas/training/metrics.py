@@ -1,10 +1,12 @@
-"""Numbers of one step, from its trajectories: what the metrics file, the progress bar and the observers see."""
+"""From the trajectories of a step to credits, advantages and the numbers that its metrics file holds."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from verl_mas.advantages import Credits, Estimator
+from verl_mas.training.diagnostics import mean, role_and_policy_metrics
 from verl_mas.trajectory.records import Invocation, Trajectory
 
 
@@ -12,6 +14,7 @@ def credits_of(invocations: Sequence[Invocation]) -> Credits:
     """The table from which advantages are computed, one row per invocation, in the given order.
 
     `sample` is left to its default where one trajectory holds several candidates of a decision (tree sampling).
+    `candidate` says which rows hold the same response, `parent` is there in a tree of joint actions alone.
 
     Raises:
         ValueError: an invocation without a reward.
@@ -20,6 +23,7 @@ def credits_of(invocations: Sequence[Invocation]) -> Credits:
     if missing:
         raise ValueError(f"{len(missing)} invocations have no reward, first {missing[0]}")
     single = all(one.candidate == 0 for one in invocations)
+    parents = [one.parent for one in invocations if one.parent is not None]
     return Credits(
         reward=[float(one.reward) for one in invocations if one.reward is not None],
         task=[one.task for one in invocations],
@@ -28,6 +32,8 @@ def credits_of(invocations: Sequence[Invocation]) -> Credits:
         sample=[one.sample for one in invocations] if single else None,
         policy=[one.policy for one in invocations],
         num_tokens=[one.num_response_tokens for one in invocations],
+        candidate=[one.row for one in invocations],
+        parent=parents or None,
         prompt=[one.prompt_digest for one in invocations],
     )
 
@@ -35,25 +41,61 @@ def credits_of(invocations: Sequence[Invocation]) -> Credits:
 def assign_advantages(trajectories: Iterable[Trajectory], estimator: Estimator) -> list[Invocation]:
     """Compute the step's advantages over all policies at once and write them into the invocations.
 
+    Those of an estimator that works on tokens stay None until the policies' trainers have the values of the tokens.
+    In a tree of joint actions several trajectories pass through one: its reward is the mean of what they say of it.
+
     Returns:
-        Every invocation that is trained on: those of finished trajectories that have a reward.
+        Every response that is trained on, once: those of finished trajectories that have a reward.
+
+    Raises:
+        ValueError: the estimator gives one response different advantages in the joint actions that it is part of.
     """
-    invocations = [
-        one
-        for trajectory in trajectories
-        if trajectory.error is None
-        for one in trajectory.invocations
-        if not one.masked
-    ]
-    if not invocations:
+    records: dict[tuple[str, str, int, int, str], list[Invocation]] = {}
+    for trajectory in trajectories:
+        if trajectory.error is None:
+            for one in trajectory.invocations:
+                if not one.masked:
+                    records.setdefault((one.row, one.task, one.sample, one.turn, one.role), []).append(one)
+    if not records:
         return []
-    for invocation, advantage in zip(invocations, estimator(credits_of(invocations)), strict=True):
-        invocation.advantage = float(advantage)
-    return invocations
+    credits = credits_of([_merged(same) for same in records.values()])
+    over_tokens = getattr(estimator, "level", "invocation") == "token"
+    advantages = [None] * len(credits) if over_tokens else estimator(credits).tolist()
+    trained: dict[str, Invocation] = {}
+    for same, advantage in zip(records.values(), advantages, strict=True):
+        for one in same:
+            one.advantage = advantage
+        first = trained.setdefault(same[0].row, same[0])
+        if first.advantage != same[0].advantage:
+            raise ValueError(
+                f"row {first.row} is one response, but its advantages are {first.advantage} and {same[0].advantage}"
+            )
+    return list(trained.values())
+
+
+def _merged(same: Sequence[Invocation]) -> Invocation:
+    """The records of one response in one joint action as one, with the mean of their rewards."""
+    if len(same) == 1:
+        return same[0]
+    return replace(same[0], reward=mean([one.reward for one in same if one.reward is not None]))
+
+
+def take_off_kl(trajectories: Iterable[Trajectory], penalties: Mapping[str, float]) -> None:
+    """Subtract what KL to the reference costs from the rewards, and show it as "kl" in their breakdown.
+
+    Args:
+        penalties: by row key. A row that several trajectories share is changed in each.
+    """
+    for trajectory in trajectories:
+        for one in trajectory.invocations:
+            penalty = penalties.get(one.row, 0.0)
+            if one.reward is not None and penalty != 0.0:
+                one.breakdown = {**one.breakdown, "kl": -penalty}
+                one.reward = sum(one.breakdown.values(), 0.0) if len(one.breakdown) > 1 else one.reward - penalty
 
 
 def step_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Success, failures, and per role: reward, response length, share of zero advantages, masked invocations."""
+    """Success and failures, and by role and policy what `role_and_policy_metrics` names."""
     if not trajectories:
         raise ValueError("a step has at least one trajectory")
     finished = [one for one in trajectories if one.error is None]
@@ -62,21 +104,4 @@ def step_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         "trajectories/failed": float(len(trajectories) - len(finished)),
         "trajectories/turns": float(np.mean([one.turns for one in finished])) if finished else 0.0,
     }
-    by_role: dict[str, list[Invocation]] = {}
-    for trajectory in finished:
-        for invocation in trajectory.invocations:
-            by_role.setdefault(invocation.role, []).append(invocation)
-    for role, invocations in sorted(by_role.items()):
-        scored = [one for one in invocations if one.reward is not None]
-        metrics[f"masked/{role}"] = float(sum(one.masked for one in invocations))
-        metrics[f"response_length/{role}"] = float(np.mean([one.num_response_tokens for one in invocations]))
-        if scored:
-            rewards = np.array([one.reward for one in scored], dtype=float)
-            metrics[f"reward/{role}"] = float(rewards.mean())
-            metrics[f"reward_std/{role}"] = float(rewards.std())
-            for term in sorted({name for one in scored for name in one.breakdown}):
-                metrics[f"reward/{role}/{term}"] = float(np.mean([one.breakdown.get(term, 0.0) for one in scored]))
-        advantages = [one.advantage for one in invocations if one.advantage is not None]
-        if advantages:
-            metrics[f"zero_advantages/{role}"] = float(np.mean([value == 0.0 for value in advantages]))
-    return metrics
+    return metrics | role_and_policy_metrics(one for trajectory in finished for one in trajectory.invocations)

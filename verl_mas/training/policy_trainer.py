@@ -10,18 +10,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 import transfer_queue
 from omegaconf import DictConfig, open_dict
+from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
+from verl import DataProto
 from verl.single_controller.ray import ResourcePoolManager
+from verl.trainer.ppo.ray_trainer import apply_kl_penalty
+from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.debug import marked_timer
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
-from verl_mas.routing.rows import credit_fields, tag
+from verl_mas.routing.rows import credit_fields, jagged, tag
 from verl_mas.training.batches import BatchPlan, pad, plan_batch
+from verl_mas.training.token_credit import TokenAdvantages, TokenRows
 from verl_mas.trajectory.records import Invocation
 
 
@@ -31,10 +37,12 @@ class PolicyBatch:
 
     Attributes:
         meta: keys and tags of the rows in the policy's partition, padding included.
+        invocations: of the real rows, by row key.
         plan: their split into mini-batches. metrics, seconds: what the phases reported.
     """
 
     meta: KVBatchMeta
+    invocations: Mapping[str, Invocation]
     plan: BatchPlan
     metrics: dict[str, Any]
     seconds: dict[str, float]
@@ -126,7 +134,7 @@ class PolicyTrainer(PPOTrainerSync):
             meta = KVBatchMeta(
                 partition_id=self.policy, keys=meta.keys + padding.keys, tags=list(meta.tags) + list(padding.tags)
             )
-        batch = PolicyBatch(meta, plan, {}, {})
+        batch = PolicyBatch(meta, {row.row: row for row in invocations}, plan, {}, {})
         meta.extra_info["temperature"] = self.config.actor_rollout_ref.rollout.temperature
         batch.meta = self._balance_batch(meta, batch.metrics)
         with marked_timer("old_log_prob", batch.seconds):
@@ -138,6 +146,66 @@ class PolicyTrainer(PPOTrainerSync):
             with marked_timer("values", batch.seconds):
                 batch.meta = self._compute_values(batch.meta, batch.metrics)
         return batch
+
+    def token_rows(self, batch: PolicyBatch, needed: bool) -> TokenRows | None:
+        """What verl does between log-probabilities and advantages: KL in the reward, and rollout correction.
+
+        Args:
+            needed: whether credit is over tokens in this run; if it is not, the tokens stay where they are unless this
+                policy's rollout correction needs them.
+
+        Returns:
+            The real rows, for `token_credit`; None if they are not needed.
+        """
+        algorithm = self.config.algorithm
+        correction = algorithm.rollout_correction
+        corrects = not correction.bypass_mode and (
+            correction.rollout_is is not None or correction.rollout_rs is not None
+        )
+        if not (needed or corrects):
+            return None
+        keys = list(batch.meta.keys)
+        names = ["response_mask", "rm_scores", "old_log_probs"]
+        names += ["rollout_log_probs"] * corrects
+        names += ["ref_log_prob"] * algorithm.use_kl_in_reward + ["values"] * self.use_critic
+        stored = transfer_queue.kv_batch_get(keys=keys, partition_id=self.policy, select_fields=names)
+        lengths = stored["response_mask"].offsets().diff().tolist()
+        data = DataProto(batch=stored.to_padded_tensor())
+        real = [position for position, key in enumerate(keys) if key in batch.invocations]
+        scores = data.batch["rm_scores"][real].float()
+        rewards = scores
+        if algorithm.use_kl_in_reward:
+            data.batch["token_level_scores"] = data.batch["rm_scores"]
+            penalised, metrics = apply_kl_penalty(
+                data.select_idxs(real), kl_ctrl=self.kl_ctrl_in_reward, kl_penalty=algorithm.kl_penalty
+            )
+            rewards = penalised.batch["token_level_rewards"].float()
+            batch.metrics.update(metrics)
+        if corrects:
+            data, metrics = compute_rollout_correction_and_add_to_batch(data, correction)
+            batch.metrics.update(metrics)
+            changed = ["response_mask"] + ["rollout_is_weights"] * ("rollout_is_weights" in data.batch)
+            self._write(keys, {name: jagged(data.batch[name], lengths) for name in changed})
+        return TokenRows(
+            invocations=[batch.invocations[keys[position]] for position in real],
+            rewards=rewards,
+            kl_penalty=(scores - rewards).sum(1),
+            mask=data.batch["response_mask"][real].float(),
+            values=data.batch["values"][real].float() if self.use_critic else None,
+            gamma=algorithm.gamma,
+            lam=algorithm.lam,
+        )
+
+    def set_token_advantages(self, rows: TokenRows, credit: TokenAdvantages) -> None:
+        """Replace the advantages and returns of the rows in the partition."""
+        lengths = [one.num_response_tokens for one in rows.invocations]
+        self._write(
+            [one.row for one in rows.invocations],
+            {
+                "advantages": jagged(credit.advantages, lengths),
+                "returns": jagged(credit.returns, lengths),
+            },
+        )
 
     def update(self, batch: PolicyBatch) -> None:
         """Update the critic, if there is one, and the actor; adds to the batch's metrics and seconds."""
@@ -155,6 +223,12 @@ class PolicyTrainer(PPOTrainerSync):
 
     # --- details -----------------------------------------------------------------------------------------------------
 
+    def _write(self, keys: list[str], tensors: Mapping[str, torch.Tensor]) -> None:
+        """Put further fields, jagged along the tokens, to rows of the partition."""
+        transfer_queue.kv_batch_put(
+            keys=keys, partition_id=self.policy, fields=TensorDict(dict(tensors), batch_size=[len(keys)])
+        )
+
     def _train(self, name: str, settings: DictConfig, update: Any, batch: PolicyBatch) -> None:
         """One call of verl's mini-batch loop with the plan's sizes."""
         extra: Mapping[str, Any] = {
@@ -166,6 +240,7 @@ class PolicyTrainer(PPOTrainerSync):
             "temperature": self.config.actor_rollout_ref.rollout.temperature,
         }
         batch.meta.extra_info.update(extra)
+        batch.meta.fields = None  # all that the rows have by now: not every phase of verl notes what it has added
         if name == "actor":
             entropy = settings.calculate_entropy or settings.entropy_coeff != 0.0
             batch.meta.extra_info.update(

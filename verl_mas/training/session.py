@@ -44,6 +44,10 @@ class RunReporter:
         self._directory.append_metrics(record)
         self._progress.step(record)
 
+    def warn(self, text: str) -> None:
+        """See `loop.Reporter`."""
+        self._progress.announce(text)
+
     def validation(self, step: int, trajectories: list[Trajectory]) -> None:
         """See `loop.Reporter`."""
         rate = self._directory.write_validation(step, map(_problem, trajectories))

@@ -94,7 +94,10 @@ def train_team(
         info = Run(run.recipe, directory, run.seed, run.steps, run)
         store = CheckpointStore(directory / "checkpoints", keep=run.checkpoint.keep)
         plugins.notify("run_start", run=info)
-        Loop(info, team, family, estimator, store, plugins, reporter, start).train()
+        over_tokens = getattr(estimator, "level", "invocation") == "token" or any(
+            config.algorithm.use_kl_in_reward for config in policies.values()
+        )
+        Loop(info, team, family, estimator, store, plugins, reporter, start, over_tokens).train()
     return info
 
 

@@ -12,12 +12,14 @@ import ray
 import transfer_queue
 from omegaconf import DictConfig
 
-from verl_mas.training.policy_trainer import PolicyTrainer
+from verl_mas.training.policy_trainer import PolicyBatch, PolicyTrainer
+from verl_mas.training.token_credit import TokenAdvantages, TokenRows
 from verl_mas.training.worker import Server, WorkflowWorker
 from verl_mas.trajectory.records import Invocation, Trajectory
 from verl_mas.workflow.environment import Split, Task
 
 Result = TypeVar("Result")
+TokenCredit = Callable[[Mapping[str, TokenRows]], Mapping[str, TokenAdvantages]]
 
 
 class StartupTimeout(RuntimeError):
@@ -89,11 +91,14 @@ class Team:
         trajectories = [trajectory for share in ray.get(pending) for trajectory in share]
         return sorted(trajectories, key=lambda trajectory: (order[trajectory.task], trajectory.sample))
 
-    def learn(self, invocations: Sequence[Invocation], step: int) -> Learned:
+    def learn(self, invocations: Sequence[Invocation], step: int, token_credit: TokenCredit | None = None) -> Learned:
         """Update every policy from its own rows, policies side by side, then let them serve the new weights.
 
         Args:
-            invocations: all rows of the step, with rewards and advantages. step: the step being trained (from 1).
+            invocations: all rows of the step, with rewards, and advantages unless `token_credit` is given.
+            step: the step being trained (from 1).
+            token_credit: computes the advantages of all policies' tokens at once; None if they are those of the
+                invocations.
         """
         rows: dict[str, list[Invocation]] = {policy: [] for policy in self.trainers}
         for invocation in sorted(invocations, key=lambda one: one.row):
@@ -101,21 +106,47 @@ class Team:
                 rows[invocation.policy].append(invocation)
         learned = Learned()
         self._everywhere(lambda policy, trainer: trainer.pause_serving())
-        reports = self._everywhere(lambda policy, trainer: _learn(trainer, rows[policy], step))
-        for policy, report in reports.items():
-            if report is None:
-                if self.trainers[policy].train:
-                    learned.skipped.append(policy)
-                continue
-            metrics, seconds = report
-            learned.metrics.update({f"{policy}/{name}": value for name, value in metrics.items()})
-            for phase, value in seconds.items():
+        learned.skipped = [policy for policy, trainer in self.trainers.items() if trainer.train and not rows[policy]]
+        learning = {policy: trainer for policy, trainer in self.trainers.items() if trainer.train and rows[policy]}
+        for policy, batch in self._update(learning, rows, step, token_credit).items():
+            learned.metrics.update({f"{policy}/{name}": value for name, value in batch.metrics.items()})
+            for phase, value in batch.seconds.items():
                 learned.seconds[phase] = max(value, learned.seconds.get(phase, 0.0))
         start = time.perf_counter()
         self._everywhere(lambda policy, trainer: trainer.resume_serving(step))
         learned.seconds["update_weights"] = time.perf_counter() - start
         self._clear()
         return learned
+
+    def _update(
+        self,
+        learning: Mapping[str, PolicyTrainer],
+        rows: Mapping[str, Sequence[Invocation]],
+        step: int,
+        token_credit: TokenCredit | None,
+    ) -> dict[str, PolicyBatch]:
+        """One update of the policies that learn. They only wait for each other where credit is over their tokens."""
+
+        def settle(policy: str, trainer: PolicyTrainer) -> tuple[PolicyBatch, TokenRows | None]:
+            batch = trainer.begin(rows[policy], step)
+            settled = trainer.token_rows(batch, needed=token_credit is not None)
+            if token_credit is None:
+                trainer.update(batch)
+            return batch, settled
+
+        settled = self._everywhere(settle, learning)
+        batches = {policy: batch for policy, (batch, _) in settled.items()}
+        if token_credit is None:
+            return batches
+        shards = {policy: shard for policy, (_, shard) in settled.items() if shard is not None}
+        credit = token_credit(shards)
+
+        def finish(policy: str, trainer: PolicyTrainer) -> None:
+            trainer.set_token_advantages(shards[policy], credit[policy])
+            trainer.update(batches[policy])
+
+        self._everywhere(finish, learning)
+        return batches
 
     def save(self, folder: Path, step: int) -> None:
         """Write every policy below `folder`."""
@@ -127,21 +158,13 @@ class Team:
             if keys:
                 transfer_queue.kv_clear(keys=list(keys), partition_id=policy)
 
-    def _everywhere(self, act: Callable[[str, PolicyTrainer], Result]) -> dict[str, Result]:
-        """Call `act` for all policies at once; the first error ends the step."""
-        futures = {policy: self._pool.submit(act, policy, trainer) for policy, trainer in self.trainers.items()}
+    def _everywhere(
+        self, act: Callable[[str, PolicyTrainer], Result], trainers: Mapping[str, PolicyTrainer] | None = None
+    ) -> dict[str, Result]:
+        """Call `act` for these policies (by default all) at once; the first error ends the step."""
+        chosen = self.trainers if trainers is None else trainers
+        futures = {policy: self._pool.submit(act, policy, trainer) for policy, trainer in chosen.items()}
         return {policy: future.result() for policy, future in futures.items()}
-
-
-def _learn(
-    trainer: PolicyTrainer, rows: Sequence[Invocation], step: int
-) -> tuple[dict[str, Any], dict[str, float]] | None:
-    """One policy's share of a step; None if it is frozen or got no rows."""
-    if not rows or not trainer.train:
-        return None
-    batch = trainer.begin(rows, step)
-    trainer.update(batch)
-    return batch.metrics, batch.seconds
 
 
 def _server(trainer: PolicyTrainer) -> Server:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import transfer_queue
 from omegaconf import DictConfig
@@ -35,13 +36,15 @@ def build_controller(run: DictConfig, model: Model) -> Controller:
         run: the run's own options, resolved (RunConfig).
     """
     plugins = load_plugins()
-    settings = run.controller
+    settings, family = run.controller, make_environment(run, plugins)
+    reward_manager = make_reward_manager(run, plugins, family)
+    reward_manager.open(Path(run.run_dir), settings.workers)
     return Controller(
         model,
-        make_environment(run, plugins),
+        family,
         lambda: make_workflow(run, plugins),
         make_scheme(run.sampling.scheme, **sampling_arguments(run)),
-        make_reward_manager(run, plugins),
+        reward_manager,
         roles={
             role: Sampling(one.sampling.temperature, one.sampling.top_p, one.sampling.top_k, one.sampling.max_tokens)
             for role, one in run.roles.items()

@@ -9,7 +9,8 @@ class Invocation:
     """One call of a role's LLM. Texts and numbers only: the tokens lie in the policy's TransferQueue partition.
 
     Attributes:
-        row: key of the row in the policy's partition; unique in the run's step.
+        row: key of the row in the policy's partition; unique in the run's step, except that trajectories of joint
+            sampling share responses: equal rows are one response.
         task: task id. sample: which execution of the task. A trajectory is (task, sample).
         role, policy: who spoke, with whose weights.
         turn: turn of the workflow, from 0. candidate: index within the group sampled from one prompt.
@@ -21,6 +22,8 @@ class Invocation:
         advantage: scalar advantage, None until computed.
         masked: excluded from the loss, and counted.
         info: facts from the environment's step.
+        parent: in a tree of joint actions, the `sample` of the joint action one turn earlier, -1 at the root; `sample`
+            then counts the joint actions of the turn, and the trajectory's own counts the leaves. None: no such tree.
     """
 
     row: str
@@ -43,6 +46,7 @@ class Invocation:
     advantage: float | None = None
     masked: bool = False
     info: dict[str, Any] = field(default_factory=dict)
+    parent: int | None = None
 
 
 @dataclass(slots=True)

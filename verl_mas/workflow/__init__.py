@@ -6,6 +6,7 @@ from verl_mas.workflow.controller import Controller, check_roles
 from verl_mas.workflow.environment import Environment, Split, StepOutcome, Task, TaskFamily
 from verl_mas.workflow.errors import (
     ControllerError,
+    EndOfSampling,
     EnvironmentTimeout,
     GraphError,
     InternalError,
@@ -15,7 +16,16 @@ from verl_mas.workflow.errors import (
 from verl_mas.workflow.graph import Edge, GraphWorkflow, Loop, Node
 from verl_mas.workflow.model import Completion, Model, Request, Sampling
 from verl_mas.workflow.prompts import check_prompts, placeholders, render
-from verl_mas.workflow.sampling import SCHEMES, ParallelSampling, SamplingScheme, TreeSampling, make_scheme
+from verl_mas.workflow.rollout import Rollout
+from verl_mas.workflow.sampling import (
+    SCHEMES,
+    IndependentSampling,
+    JointSampling,
+    ParallelSampling,
+    SamplingScheme,
+    TreeSampling,
+    make_scheme,
+)
 from verl_mas.workflow.scripted import ScriptedModel
 
 __all__ = [
@@ -27,17 +37,21 @@ __all__ = [
     "ControllerError",
     "Decision",
     "Edge",
+    "EndOfSampling",
     "Environment",
     "EnvironmentTimeout",
     "GraphError",
     "GraphWorkflow",
+    "IndependentSampling",
     "InternalError",
+    "JointSampling",
     "Loop",
     "Model",
     "Node",
     "ParallelSampling",
     "PromptError",
     "Request",
+    "Rollout",
     "Sampling",
     "SamplingScheme",
     "ScriptedModel",

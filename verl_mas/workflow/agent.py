@@ -4,9 +4,9 @@ import asyncio
 import hashlib
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from verl_mas.config.suggest import unknown_name_error
 from verl_mas.rewards.base import RewardManager
@@ -16,9 +16,6 @@ from verl_mas.workflow.errors import EnvironmentTimeout, InternalError, Workflow
 from verl_mas.workflow.model import Model, Request, Sampling
 from verl_mas.workflow.offload import DaemonPool, NoAnswerError, gather_all
 from verl_mas.workflow.prompts import render
-
-if TYPE_CHECKING:
-    from verl_mas.workflow.sampling import SamplingScheme
 
 Result = TypeVar("Result")
 
@@ -61,16 +58,20 @@ class RunContext:
 class Agents(Mapping[str, "Agent"]):
     """The roles of one trajectory: `agents["planner"].act(env)`.
 
+    Args:
+        decide: takes a decision as it begins and commits one response to it; the scheme's.
+        rows: to which every row that is asked for is added, answered or not.
+
     Attributes:
         turn: the current turn, which `act` records; the workflow advances it.
     """
 
-    def __init__(self, context: RunContext, scheme: "SamplingScheme", trajectory: Trajectory) -> None:
+    def __init__(self, context: RunContext, decide: "Decide", trajectory: Trajectory, rows: list[str]) -> None:
         self.turn = 0
         self.context = context
-        self.scheme = scheme
+        self.decide = decide
         self.trajectory = trajectory
-        self.rows: list[str] = []  # every row asked for, answered or not
+        self.rows = rows
         self.committed: dict[tuple[str, int], Invocation] = {}
         self.state = asyncio.Lock()  # held while the real state is read, copied or stepped
         self._agents = {role: Agent(role, self) for role in context.prompts}
@@ -127,10 +128,9 @@ class Agent:
         agents = self._agents
         turn = agents.turn if turn is None else turn
         agents.begin(self.role, turn)
-        decision = Decision(agents, env, self.role, turn)
+        decision = Decision(agents, env, self.role, turn, parents)
         try:
-            await decision.observe(parents)
-            return await agents.scheme.act(decision)
+            return await agents.decide(decision)
         except Exception as error:
             trajectory = agents.trajectory
             error.add_note(f"role '{self.role}', turn {turn}, task '{trajectory.task}', sample {trajectory.sample}")
@@ -141,34 +141,50 @@ class Decision:
     """One decision of one role: a prompt, and the means to sample, score and commit responses to it.
 
     Attributes:
-        role, turn: whose, and when. prompt: the rendered prompt. parents: see Invocation.
+        role, turn: whose, and when. env: the real state, as the workflow holds it.
+        prompt: the rendered prompt, from `observe` on. parents: see Invocation; from `observe` on, unless given.
         state: lock to hold from the first `score` to `commit`, so that the state stands still in between.
     """
 
-    def __init__(self, agents: Agents, env: Environment, role: str, turn: int) -> None:
+    def __init__(
+        self, agents: Agents, env: Environment, role: str, turn: int, parents: tuple[str, ...] | None = None
+    ) -> None:
         self.role = role
         self.turn = turn
+        self.env = env
         self.prompt = ""
-        self.parents: tuple[str, ...] = ()
+        self.parents: tuple[str, ...] = parents or ()
         self.state = agents.state
         self._agents = agents
-        self._env = env
+        self.parents_given = parents is not None
 
     @property
     def rng(self) -> random.Random:
         """For the scheme's choice: always the same numbers, by the run's seed and by which decision this is."""
-        return random.Random(self._seed("choose"))
+        return random.Random(self._seed(self._agents.trajectory.sample, "choose"))
 
-    def _seed(self, last: str | int) -> int:
-        context, trajectory = self._agents.context, self._agents.trajectory
-        return derive_seed(context.seed, context.step, trajectory.task, trajectory.sample, self.role, self.turn, last)
+    def _seed(self, sample: int, last: str | int) -> int:
+        context, task = self._agents.context, self._agents.trajectory.task
+        return derive_seed(context.seed, context.step, task, sample, self.role, self.turn, last)
 
-    async def observe(self, parents: tuple[str, ...] | None) -> None:
-        """Read the state and render the prompt."""
+    async def observe(self) -> None:
+        """Read the real state and render the prompt."""
         async with self.state:
-            values = await self._call("observe", lambda: self._env.observe(self.role))
-            self.parents = self._agents.committed_rows() if parents is None else parents
-        self.prompt = render(self._agents.context.prompts[self.role], values, self.role)
+            values = await self.call("observe", lambda: self.env.observe(self.role))
+            if not self.parents_given:
+                self.parents = self.committed_rows()
+        self.prompt = self._render(values)
+
+    def committed_rows(self) -> tuple[str, ...]:
+        """The rows that the trajectory has committed so far, in causal order."""
+        return self._agents.committed_rows()
+
+    async def observe_at(self, env: Environment) -> str:
+        """The prompt that the role would get in another state."""
+        return self._render(await self.call("observe", lambda: env.observe(self.role)))
+
+    def _render(self, values: Mapping[str, str]) -> str:
+        return render(self._agents.context.prompts[self.role], values, self.role)
 
     async def sample(self, count: int) -> list[Invocation]:
         """`count` responses to the prompt, sampled concurrently, recorded as one group in order of candidate.
@@ -176,15 +192,20 @@ class Decision:
         Raises:
             InternalError: the group has another size, or its prompts differ as token ids.
         """
-        requests = [self._request(candidate) for candidate in range(count)]
+        group = await self.ask(self._agents.trajectory.sample, count)
+        self._agents.trajectory.invocations.extend(group)
+        return group
+
+    async def ask(self, sample: int, count: int = 1) -> list[Invocation]:
+        """Like `sample`, but recorded nowhere; the rows are those of execution `sample` of the task."""
+        requests = [self._request(sample, candidate) for candidate in range(count)]
         self._agents.rows.extend(request.row for request in requests)
         completions = await gather_all(*(self._agents.context.model.complete(request) for request in requests))
-        trajectory = self._agents.trajectory
         group = [
             Invocation(
                 row=request.row,
-                task=trajectory.task,
-                sample=trajectory.sample,
+                task=self._agents.trajectory.task,
+                sample=sample,
                 role=self.role,
                 policy=completion.policy,
                 turn=self.turn,
@@ -201,7 +222,6 @@ class Decision:
             for candidate, (request, completion) in enumerate(zip(requests, completions, strict=True))
         ]
         check_group(group, count)
-        trajectory.invocations.extend(group)
         return group
 
     async def score(self, group: list[Invocation]) -> list[float]:
@@ -209,20 +229,38 @@ class Decision:
 
         async def score_one(invocation: Invocation) -> float:
             def step() -> StepOutcome:
-                return self._env.copy().step(self.role, invocation.response)
+                return self.env.copy().step(self.role, invocation.response)
 
-            return self._record(invocation, await self._call("step on a copy", step))
+            return self._record(invocation, await self.call("step on a copy", step))
 
         return await gather_all(*(score_one(invocation) for invocation in group))
 
     async def commit(self, invocation: Invocation) -> StepOutcome:
         """Apply the response to the real state; it earns its reward here unless it was scored on a copy."""
-        outcome = await self._call("step", lambda: self._env.step(self.role, invocation.response))
+        outcome = await self.call("step", lambda: self.env.step(self.role, invocation.response))
+        self.settle(invocation, outcome)
+        return outcome
+
+    def settle(self, invocation: Invocation, outcome: StepOutcome) -> None:
+        """Note that the response has become part of the real state, with this outcome."""
         if invocation.reward is None:
             self._record(invocation, outcome)
         invocation.chosen = True
         self._agents.committed[self.role, self.turn] = invocation
-        return outcome
+
+    async def call(self, what: str, function: Callable[[], Result]) -> Result:
+        """The result of a function of the environment, off the event loop unless the environment is inline.
+
+        Raises:
+            EnvironmentTimeout: it hangs; `what` says in what.
+        """
+        if self.env.inline:
+            return function()
+        try:
+            return await self._agents.context.pool.run(function)
+        except NoAnswerError as error:
+            where = f"task '{self._agents.trajectory.task}', role '{self.role}', turn {self.turn}"
+            raise EnvironmentTimeout(f"environment hangs in {what} of {where}: {error}") from None
 
     def _record(self, invocation: Invocation, outcome: StepOutcome) -> float:
         reward = self._agents.context.reward_manager.score(self.role, outcome.parts)
@@ -231,22 +269,17 @@ class Decision:
         invocation.info = dict(outcome.info)
         return reward.value
 
-    def _request(self, candidate: int) -> Request:
-        context, trajectory = self._agents.context, self._agents.trajectory
+    def _request(self, sample: int, candidate: int) -> Request:
+        context = self._agents.context
         sampling = context.sampling[self.role]
         if context.deterministic:
-            sampling = replace(sampling, seed=self._seed(candidate))
-        row = row_key(trajectory.task, trajectory.sample, self.role, self.turn, candidate)
+            sampling = replace(sampling, seed=self._seed(sample, candidate))
+        row = row_key(self._agents.trajectory.task, sample, self.role, self.turn, candidate)
         return Request(row=row, role=self.role, prompt=self.prompt, sampling=sampling)
 
-    async def _call(self, what: str, function: Callable[[], Result]) -> Result:
-        if self._env.inline:
-            return function()
-        try:
-            return await self._agents.context.pool.run(function)
-        except NoAnswerError as error:
-            where = f"task '{self._agents.trajectory.task}', role '{self.role}', turn {self.turn}"
-            raise EnvironmentTimeout(f"environment hangs in {what} of {where}: {error}") from None
+
+#: commits exactly one response to a decision, which has just begun: observes, samples, settles
+Decide = Callable[[Decision], Awaitable[StepOutcome]]
 
 
 def check_group(group: list[Invocation], size: int) -> None:

@@ -4,20 +4,20 @@ import asyncio
 import logging
 import math
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from verl_mas.config.suggest import UnknownNameError, unknown_name_error
 from verl_mas.rewards.base import RewardManager
 from verl_mas.trajectory.records import Trajectory
-from verl_mas.workflow.agent import Agents, RunContext, causal_order
+from verl_mas.workflow.agent import RunContext
 from verl_mas.workflow.base import Workflow
 from verl_mas.workflow.environment import Split, Task, TaskFamily
 from verl_mas.workflow.errors import ControllerError, InternalError, WorkflowError
 from verl_mas.workflow.model import Model, Sampling
 from verl_mas.workflow.offload import DaemonPool, gather_all
 from verl_mas.workflow.prompts import check_prompts
+from verl_mas.workflow.rollout import Rollout
 from verl_mas.workflow.sampling import ParallelSampling, SamplingScheme
 
 logger = logging.getLogger(__name__)
@@ -39,12 +39,12 @@ class Controller:
         scheme: how training trajectories are sampled.
         reward_manager: scores actions and settles the rewards of finished trajectories.
         roles: how each role of the workflow samples.
-        concurrency: trajectories in execution at once.
+        concurrency: rollouts in execution at once: trajectories, or groups of joint sampling, which meet as they go.
         env_timeout_s: seconds that one call of an environment may take. Calls run on threads, unless the environment
             says `inline = True`: then on the event loop, which is quicker for micro-steps but has no protection
             against a hang.
         max_failure_rate: largest tolerated share of failed trajectories in one call of `run`, in [0, 1].
-        retries: further attempts after a failed one.
+        retries: further attempts at a rollout after a failed one.
         deterministic: whether requests carry seeds.
         prompts: templates that replace the family's, by role.
         on_trajectory: called with each trajectory as it ends, in order of completion; an exception ends the run.
@@ -108,7 +108,8 @@ class Controller:
 
         Returns:
             In the order of (task, sample): every finished trajectory with its rewards, and every failed one with
-            `error` set, no invocations, and what was said in `info["transcript"]`.
+            `error` set, no invocations, and what was said in `info["transcript"]` (of joint sampling, whose groups
+            fail as a whole, in the first one's). Trajectories of joint sampling may share responses: equal rows.
 
         Raises:
             ControllerError: more than `max_failure_rate` of the trajectories failed, after their retries.
@@ -133,85 +134,76 @@ class Controller:
                 ),
                 split=split,
                 trains=split == "train" and not greedy,
-                total=len(tasks) * scheme.rollouts_per_task,
+                total=len(tasks) * scheme.rollouts_per_task * scheme.trajectories_per_rollout,
                 slots=asyncio.Semaphore(self._concurrency),
             )
-            executions = []
-            for task in tasks:
-                shared = scheme.for_task(task)
-                executions += [self._trajectory(call, shared, task, n) for n in range(scheme.rollouts_per_task)]
+            rollouts = [
+                self._rollout(call, scheme, task, index) for task in tasks for index in range(scheme.rollouts_per_task)
+            ]
             try:
-                trajectories = await gather_all(*executions)
+                trajectories = [one for rollout in await gather_all(*rollouts) for one in rollout]
             except BaseException:
                 self._model.discard(call.unpublished)
                 raise
-        rows = [invocation.row for trajectory in trajectories for invocation in trajectory.invocations]
+        # a response that several trajectories share has one row
+        rows = dict.fromkeys(invocation.row for one in trajectories for invocation in one.invocations)
         if call.trains and rows:
-            await self._model.publish(rows)
+            await self._model.publish(list(rows))
         return trajectories
 
-    async def _trajectory(self, call: "_Call", scheme: SamplingScheme, task: Task, sample: int) -> Trajectory:
-        """One trajectory to its end: attempts, then rewards. Waiting for rewards holds no slot."""
+    async def _rollout(self, call: "_Call", scheme: SamplingScheme, task: Task, index: int) -> list[Trajectory]:
+        """One rollout to its end: attempts, then rewards. Waiting for rewards holds no slot."""
         async with call.slots:
-            trajectory = await self._attempts(call, scheme, task, sample)
+            trajectories = await self._attempts(call, scheme, task, index)
+        await gather_all(*(self._settle(trajectory) for trajectory in trajectories))
+        return trajectories
+
+    async def _settle(self, trajectory: Trajectory) -> None:
         if trajectory.error is None:
             await self._reward_manager.assign(trajectory)
             _check_rewards(trajectory)
         if self._on_trajectory is not None:
             self._on_trajectory(trajectory)
-        return trajectory
 
-    async def _attempts(self, call: "_Call", scheme: SamplingScheme, task: Task, sample: int) -> Trajectory:
-        """The first attempt that succeeds, else the first that failed, with its error."""
-        failed: Trajectory | None = None
+    async def _attempts(self, call: "_Call", scheme: SamplingScheme, task: Task, index: int) -> list[Trajectory]:
+        """What the first attempt that succeeds gave, else failed trajectories with the error of the first attempt."""
+        failed: Rollout | None = None
         cause: Exception | None = None
         for attempt in range(1 + self._retries):
-            trajectory = Trajectory(task.id, task.digest, sample, call.split, call.context.step)
+            rollout = Rollout(
+                call.context, self._family, self._workflow_factory, task=task, split=call.split, index=index
+            )
             try:
-                await self._attempt(call, scheme, task, trajectory)
+                return await self._attempt(call, scheme, rollout)
             except FATAL:
                 raise
             except Exception as error:  # noqa: BLE001 - counted, recorded, and chained if too many fail
-                logger.warning("attempt %d at task %s, sample %d: %s", attempt + 1, task.id, sample, _describe(error))
+                logger.warning("attempt %d at task %s, sample %d: %s", attempt + 1, task.id, index, _describe(error))
                 if failed is None:
-                    failed, cause = trajectory, error
-            else:
-                return trajectory
+                    failed, cause = rollout, error
         assert failed is not None
         assert cause is not None
-        failed.error = _describe(cause)
-        failed.info["transcript"] = [
-            {"role": said.role, "turn": said.turn, "candidate": said.candidate, "response": said.response}
-            for said in failed.invocations
-        ]
-        failed.invocations.clear()
-        call.count_failure(cause, self._max_failure_rate)
-        return failed
+        count = scheme.trajectories_per_rollout
+        call.count_failures(count, cause, self._max_failure_rate)
+        return _failed(failed, count, _describe(cause))
 
-    async def _attempt(self, call: "_Call", scheme: SamplingScheme, task: Task, trajectory: Trajectory) -> None:
-        """Execute the workflow once into `trajectory`. Whatever ends it early, no row of it remains."""
-        started = time.perf_counter()
-        agents = Agents(call.context, scheme, trajectory)
+    async def _attempt(self, call: "_Call", scheme: SamplingScheme, rollout: Rollout) -> list[Trajectory]:
+        """Execute the rollout once. Whatever ends it early, no row of it remains."""
         try:
-            env = await call.context.pool.run(lambda: self._family.environment(task))
-            await self._workflow_factory().run(env, agents)
-            trajectory.success = env.success
+            trajectories = await scheme.execute(rollout)
         except BaseException:
-            self._model.discard(agents.rows)
+            self._model.discard(rollout.rows)
             raise
-        finally:
-            trajectory.seconds = time.perf_counter() - started
-        trajectory.invocations.sort(key=causal_order)
-        trajectory.turns = 1 + max((invocation.turn for invocation in trajectory.invocations), default=-1)
         if call.trains:
-            call.unpublished += agents.rows
+            call.unpublished += rollout.rows
         else:
-            self._model.discard(agents.rows)
+            self._model.discard(rollout.rows)
+        return trajectories
 
 
 @dataclass(slots=True)
 class _Call:
-    """The accounts of one call of `Controller.run`. `unpublished`: rows of the trajectories that finished."""
+    """The accounts of one call of `Controller.run`. `unpublished`: rows of the rollouts that finished."""
 
     context: RunContext
     split: Split
@@ -222,9 +214,9 @@ class _Call:
     failures: int = 0
     first_cause: Exception | None = None
 
-    def count_failure(self, cause: Exception, max_failure_rate: float) -> None:
+    def count_failures(self, count: int, cause: Exception, max_failure_rate: float) -> None:
         """Raise ControllerError once the failures exceed the tolerated share of all trajectories of the call."""
-        self.failures += 1
+        self.failures += count
         self.first_cause = self.first_cause or cause
         if self.failures / self.total > max_failure_rate:
             raise ControllerError(
@@ -258,6 +250,28 @@ def check_roles(names: Sequence[str], roles: Mapping[str, Sampling]) -> dict[str
 
 def _greedy(sampling: Mapping[str, Sampling]) -> dict[str, Sampling]:
     return {role: replace(how, temperature=0.0, top_p=1.0, top_k=-1) for role, how in sampling.items()}
+
+
+def _failed(rollout: Rollout, count: int, error: str) -> list[Trajectory]:
+    """`count` failed trajectories; the first says what was said, once each, and for how long."""
+    said = {one.row: one for trajectory in rollout.trajectories for one in trajectory.invocations}
+    failed = [
+        Trajectory(
+            rollout.task.id,
+            rollout.task.digest,
+            rollout.index + extra,
+            rollout.split,
+            rollout.context.step,
+            error=error,
+        )
+        for extra in range(count)
+    ]
+    failed[0].seconds = max((trajectory.seconds for trajectory in rollout.trajectories), default=0.0)
+    failed[0].info["transcript"] = [
+        {"role": one.role, "turn": one.turn, "candidate": one.candidate, "response": one.response}
+        for one in said.values()
+    ]
+    return failed
 
 
 def _describe(error: Exception) -> str:

@@ -1,11 +1,12 @@
 """The environment protocol: one instance holds the state of one task, and every action goes through `step`."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from verl_mas.rewards.parts import RewardParts
+from verl_mas.rewards.rules import RewardRule
 
 Split = Literal["train", "val"]
 
@@ -27,7 +28,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What one action did: the scores it earned, and facts to log (JSON-able)."""
+    """What one action did: the scores it earned, and facts to log (JSON-able).
+
+    An action that uses tools says so: `tool_calls` and `tool_successes`, two counts; or, if it ran one program, that
+    one's `exit_code` (None: there was nothing to run) and `timed_out`. The step's metrics are made of these.
+    """
 
     parts: RewardParts
     info: Mapping[str, Any] = field(default_factory=dict)
@@ -78,6 +83,8 @@ class TaskFamily(ABC):
 
     #: prompt template of each role, with `{placeholder}` fields that `Environment.observe` fills
     prompts: Mapping[str, str]
+    #: further rewards, which the reward manager `rule` adds when a trajectory has ended; an instance may set its own
+    reward_rules: Sequence[RewardRule] = ()
 
     @abstractmethod
     def task(self, split: Split, index: int) -> Task:

@@ -23,3 +23,10 @@ class EnvironmentTimeout(RuntimeError):
 
 class ControllerError(RuntimeError):
     """Too many trajectories failed. The first failure is its `__cause__`."""
+
+
+class EndOfSampling(BaseException):
+    """A sampling scheme ends the execution of a workflow at one of its decisions; what came before it counts.
+
+    No error, so no `except Exception` of a workflow holds it up, like asyncio.CancelledError.
+    """

