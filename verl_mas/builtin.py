@@ -31,9 +31,10 @@ def verl_mas_platforms() -> dict[str, Any]:
 
 @hookimpl
 def verl_mas_reward_managers() -> dict[str, Any]:
+    from verl_mas.rewards.coach import coach_reward_manager
     from verl_mas.rewards.rule import RuleRewardManager
 
-    return {"rule": RuleRewardManager}
+    return {"coach": coach_reward_manager, "rule": RuleRewardManager}
 
 
 @hookimpl

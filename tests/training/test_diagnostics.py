@@ -182,15 +182,16 @@ class TestWatch:
 
     def test_a_step_in_between_begins_the_count_anew(self):
         watch = ZeroAdvantageWatch(2)
-        for advantage in (0.0, 1.0, 0.0):
-            watch.look(1, [said(advantage=advantage)])
+        told = [watch.look(1, [said(advantage=advantage)]) for advantage in (0.0, 1.0, 0.0)]
         watch.raise_if_too_many()
+        assert [one is not None for one in told] == [True, False, True]
+        assert "in a row" not in told[2]
 
     def test_zero_never_ends_the_run(self):
         watch = ZeroAdvantageWatch(0)
-        for step in range(50):
-            watch.look(step, [])
+        told = [watch.look(step, []) for step in range(50)]
         watch.raise_if_too_many()
+        assert "50 steps in a row" in told[-1]
 
 
 class Team:

@@ -3,7 +3,7 @@
 import pytest
 
 from verl_mas.advantages import get_estimator
-from verl_mas.training.metrics import assign_advantages, credits_of, step_metrics
+from verl_mas.training.metrics import assign_advantages, credits_of, step_metrics, take_off_kl
 from verl_mas.trajectory.records import Invocation, Trajectory
 
 
@@ -71,3 +71,28 @@ def test_metrics_count_failures_as_not_solved_and_average_by_role():
     assert metrics["reward/tool/team"] == 0.5
     assert metrics["response_length/tool"] == 2.5
     assert metrics["zero_advantages/tool"] == 0.5
+
+
+def test_an_estimator_over_tokens_leaves_the_advantages_to_the_trainers():
+    rows = [invocation(0, 1.0), invocation(1, 0.0)]
+    assert assign_advantages([trajectory(*rows)], get_estimator("gae")) == rows
+    assert [one.advantage for one in rows] == [None, None]
+
+
+def test_metrics_hold_what_a_coach_thinks_of_each_role():
+    rows = [invocation(0, 0.8), invocation(1, None, masked=True)]
+    for one, score in zip(rows, (0.8, None), strict=True):
+        one.info["coach"] = {"task_type": "", "score": score}
+    metrics = step_metrics([trajectory(*rows)])
+    assert metrics["coach/score/tool"] == 0.8
+    assert metrics["coach/failure_rate"] == 0.5
+
+
+def test_what_kl_takes_from_a_reward_is_a_term_of_its_breakdown():
+    rows = [invocation(0, 0.3), invocation(1, 0.7)]
+    shared = invocation(0, 0.3)  # the same response in another trajectory
+    take_off_kl([trajectory(*rows), trajectory(shared)], {rows[0].row: 0.1})
+    assert [one.reward for one in (*rows, shared)] == pytest.approx([0.2, 0.7, 0.2])
+    assert rows[0].breakdown == {"team": 0.3, "kl": -0.1}
+    assert "kl" not in rows[1].breakdown
+    assert sum(rows[0].breakdown.values()) == rows[0].reward

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from verl_mas.advantages import Credits, Estimator
+from verl_mas.rewards.coach import coach_metrics
 from verl_mas.training.diagnostics import mean, role_and_policy_metrics
 from verl_mas.trajectory.records import Invocation, Trajectory
 
@@ -95,7 +96,7 @@ def take_off_kl(trajectories: Iterable[Trajectory], penalties: Mapping[str, floa
 
 
 def step_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Success and failures, and by role and policy what `role_and_policy_metrics` names."""
+    """Success and failures, by role and policy what `role_and_policy_metrics` names, and a coach's scores."""
     if not trajectories:
         raise ValueError("a step has at least one trajectory")
     finished = [one for one in trajectories if one.error is None]
@@ -104,4 +105,5 @@ def step_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         "trajectories/failed": float(len(trajectories) - len(finished)),
         "trajectories/turns": float(np.mean([one.turns for one in finished])) if finished else 0.0,
     }
-    return metrics | role_and_policy_metrics(one for trajectory in finished for one in trajectory.invocations)
+    metrics |= role_and_policy_metrics(one for trajectory in finished for one in trajectory.invocations)
+    return metrics | coach_metrics(finished)

@@ -1,7 +1,7 @@
 """verl's critic engine for CPUs.
 
-verl loads every critic with FlashAttention 2, whatever `override_config.attn_implementation` says, which needs a GPU. This
-engine loads the model with the configured attention. Nothing else differs from verl's.
+verl loads every critic with FlashAttention 2, whatever `override_config.attn_implementation` says, which needs a GPU.
+This engine loads the model with the configured attention. Nothing else differs from verl's.
 """
 
 import torch
