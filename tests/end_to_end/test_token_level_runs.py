@@ -1,5 +1,6 @@
 """Credit over tokens on the real stack: critics, KL in the reward and rollout correction, for two policies at once."""
 
+import json
 import math
 
 import pytest
@@ -36,6 +37,7 @@ def test_kl_in_the_reward_is_in_the_breakdown_and_normalised_over_both_policies(
         "algorithm.adv_estimator=reinforce_pp_global",
         "algorithm.use_kl_in_reward=true",
         "algorithm.kl_ctrl.kl_coef=0.01",
+        "policies.planner.algorithm.kl_ctrl={type: adaptive, horizon: 100, target_kl: 0.5}",
         "algorithm.rollout_correction.rollout_is=token",
         "actor_rollout_ref.actor.optim.lr=1e-3",
         "actor_rollout_ref.actor.entropy_coeff=0.001",
@@ -46,8 +48,11 @@ def test_kl_in_the_reward_is_in_the_breakdown_and_normalised_over_both_policies(
     for policy in ("tool", "planner"):
         assert first[f"{policy}/actor/reward_kl_penalty"] == pytest.approx(0, abs=1e-6)  # the reference is the start
         assert abs(second[f"{policy}/actor/reward_kl_penalty"]) > 1e-6
-        assert second[f"{policy}/actor/reward_kl_penalty_coeff"] == 0.01
         assert second[f"{policy}/rollout_corr/rollout_is_mean"] == pytest.approx(1, abs=1e-3)
+    assert second["tool/actor/reward_kl_penalty_coeff"] == 0.01
+    assert second["planner/actor/reward_kl_penalty_coeff"] < 0.01  # far below its target
+    saved = json.loads((result.directory / "checkpoints" / "step_000002" / "planner" / "kl_control.json").read_text())
+    assert saved["value"] < second["planner/actor/reward_kl_penalty_coeff"]
     rows = [one for group in result.trajectories(2) for one in group["invocations"]]
     for one in rows:
         assert sum(one["breakdown"].values()) == pytest.approx(one["reward"], abs=1e-9)

@@ -5,6 +5,7 @@ class keeps everything else of it (worker groups, servers, weight synchronisatio
 checkpoints of model and optimiser) and exposes the phases that the team drives.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,10 @@ from verl_mas.routing.rows import credit_fields, jagged, tag
 from verl_mas.training.batches import BatchPlan, pad, plan_batch
 from verl_mas.training.token_credit import TokenAdvantages, TokenRows
 from verl_mas.trajectory.records import Invocation
+
+
+#: the file of a policy's checkpoint that holds an adaptive KL coefficient
+_KL_CONTROL = "kl_control.json"
 
 
 @dataclass(slots=True)
@@ -94,14 +99,18 @@ class PolicyTrainer(PPOTrainerSync):
         self.actor_rollout_wg.load_checkpoint(local_path=str(self._restore / "actor"))
         if self.use_critic:
             self.critic_wg.load_checkpoint(local_path=str(self._restore / str(Role.Critic)))
+        if self._adapts_kl:
+            self.kl_ctrl_in_reward.value = json.loads((self._restore / _KL_CONTROL).read_text())["value"]
 
     # --- the phases that the team drives -----------------------------------------------------------------------------
 
     def save(self, folder: Path, step: int) -> None:
-        """Write model, optimiser, scheduler and RNG of every rank below `folder`."""
+        """Write model, optimiser, scheduler and RNG of every rank below `folder`, and an adaptive KL coefficient."""
         self.actor_rollout_wg.save_checkpoint(str(folder / "actor"), None, step, max_ckpt_to_keep=None)
         if self.use_critic:
             self.critic_wg.save_checkpoint(str(folder / str(Role.Critic)), None, step, max_ckpt_to_keep=None)
+        if self._adapts_kl:
+            (folder / _KL_CONTROL).write_text(json.dumps({"value": self.kl_ctrl_in_reward.value}))
 
     def pause_serving(self) -> None:
         """Let the servers finish and give their memory to training."""
@@ -222,6 +231,12 @@ class PolicyTrainer(PPOTrainerSync):
             transfer_queue.kv_clear(keys=list(rows), partition_id=self.policy)
 
     # --- details -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _adapts_kl(self) -> bool:
+        """Whether the coefficient of KL in the reward changes during training."""
+        algorithm = self.config.algorithm
+        return bool(algorithm.use_kl_in_reward) and algorithm.kl_ctrl.type == "adaptive"
 
     def _write(self, keys: list[str], tensors: Mapping[str, torch.Tensor]) -> None:
         """Put further fields, jagged along the tokens, to rows of the partition."""
