@@ -16,11 +16,10 @@ line per variant and seed: success on held-out levels before and after, with 95%
 """
 
 import argparse
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+from runs import run_once, write_header, write_row
 
 VARIANTS: dict[str, list[str]] = {
     "per_role": [],
@@ -32,23 +31,12 @@ VARIANTS: dict[str, list[str]] = {
 
 
 def run(out: Path, variant: str, seed: int, extra: list[str]) -> dict[str, Any]:
-    """The summary of one run, from its folder if it has already been done.
-
-    Raises:
-        RuntimeError: the run failed; its log says why.
-    """
-    folder = out / f"{variant}-seed{seed}"
-    if not (folder / "summary.json").is_file():
-        arguments = [f"run_dir={folder}", f"seed={seed}", *VARIANTS[variant], *extra]
-        if variant == "swapped":
-            checkpoint = trained(out / f"per_role-seed{seed}")
-            arguments += [f"resume={checkpoint}", f"steps={int(checkpoint.name.removeprefix('step_'))}"]
-        elif folder.is_dir():
-            arguments.append("resume=auto")
-        command = [sys.executable, "-m", "verl_mas.main", "recipe=atgrpo_sokoban", "hardware=cpu", *arguments]
-        if subprocess.run(command, check=False).returncode != 0:
-            raise RuntimeError(f"{variant}, seed {seed} failed: see {folder / 'run.log'}")
-    return json.loads((folder / "summary.json").read_text())
+    """The summary of one run, from its folder if it has already been done."""
+    arguments = ["recipe=atgrpo_sokoban", f"seed={seed}", *VARIANTS[variant], *extra]
+    if variant == "swapped" and not (out / f"swapped-seed{seed}" / "summary.json").is_file():
+        checkpoint = trained(out / f"per_role-seed{seed}")
+        arguments += [f"resume={checkpoint}", f"steps={int(checkpoint.name.removeprefix('step_'))}"]
+    return run_once(out / f"{variant}-seed{seed}", arguments)
 
 
 def trained(folder: Path) -> Path:
@@ -59,12 +47,6 @@ def trained(folder: Path) -> Path:
     return checkpoints[-1].parent
 
 
-def cell(summary: dict[str, Any], when: str) -> str:
-    """Success with its interval, in percent."""
-    rate, interval = summary[f"success_rate_{when}"], summary[f"success_rate_{when}_interval"]
-    return "-" if rate is None else f"{rate:.1%} [{interval[0]:.1%}, {interval[1]:.1%}]"
-
-
 def main() -> None:
     """Run the variants and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -72,14 +54,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     options, extra = parser.parse_known_args()
-    sys.stdout.write("| variant | seed | before | after | minutes | peak GiB |\n|---|---|---|---|---|---|\n")
+    write_header("variant")
     for variant in [name for name in VARIANTS if name in options.only]:
         for seed in options.seeds:
-            summary = run(options.out, variant, seed, extra)
-            minutes, memory = summary["wall_seconds"] / 60, summary["peak_memory_bytes"] / 2**30
-            before, after = cell(summary, "before"), cell(summary, "after")
-            sys.stdout.write(f"| {variant} | {seed} | {before} | {after} | {minutes:.1f} | {memory:.1f} |\n")
-            sys.stdout.flush()
+            write_row(variant, seed, run(options.out, variant, seed, extra))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,6 @@ from verl_mas.training.batches import BatchPlan, pad, plan_batch
 from verl_mas.training.token_credit import TokenAdvantages, TokenRows
 from verl_mas.trajectory.records import Invocation
 
-
 #: the file of a policy's checkpoint that holds an adaptive KL coefficient
 _KL_CONTROL = "kl_control.json"
 
