@@ -36,7 +36,7 @@ ROW = st.tuples(
     st.integers(1, 9),  # num_tokens
 )
 # On a loaded machine a first call may take long, so that no deadline is set.
-LAW = settings(deadline=None, max_examples=50)
+LAW = settings(max_examples=50)
 TABLE = st.lists(ROW, min_size=1, max_size=50)
 NAMES = ("reward", "task", "role", "turn", "sample", "policy", "num_tokens")
 

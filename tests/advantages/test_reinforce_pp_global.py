@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_mas.advantages import Credits, Sums, combine, get_estimator, normalize, sums
@@ -149,7 +149,6 @@ class TestSums:
             with pytest.raises(ValueError, match=message):
                 normalize(values, Sums(1, 0, 0), mask)
 
-    @settings(deadline=None)
     @given(
         rows=st.lists(
             st.tuples(
@@ -177,7 +176,6 @@ class TestSums:
 
         np.testing.assert_allclose(sharded, single, rtol=0, atol=1e-10)
 
-    @settings(deadline=None)
     @given(
         rows=st.lists(st.tuples(st.floats(-5, 5), st.integers(1, 40)), min_size=1, max_size=30),
     )

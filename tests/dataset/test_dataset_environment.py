@@ -38,7 +38,7 @@ def prompts(family: Dataset, first: int, last: int) -> list[str]:
     return [family.task("train", index).payload["prompt"] for index in range(first, last)]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(epoch=st.integers(0, 1000), seed=st.integers(0, 2**31))
 def test_every_epoch_has_every_problem_once(family, epoch, seed):
     seen = prompts(family(seed=seed), epoch * COUNT, (epoch + 1) * COUNT)

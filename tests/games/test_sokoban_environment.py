@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_mas.config.suggest import UnknownNameError
@@ -161,7 +161,6 @@ def test_no_response_raises_and_every_outcome_can_be_logged(role: str, response:
     assert json.loads(json.dumps(outcome.info)) == outcome.info
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["tool", "planner"]), st.text(alphabet="UDLRx", max_size=6)), max_size=8))
 def test_what_happens_to_a_copy_never_reaches_the_original(steps: list[tuple[str, str]]) -> None:
     original = game(style="compact")

@@ -49,7 +49,7 @@ def test_the_solver_gives_up_beyond_the_longest_solution_allowed() -> None:
     assert solve(state, max_length=4) == "DRUU"
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(levels)
 def test_every_level_is_solved_by_its_solution_within_the_bounds(level) -> None:
     rollout = roll_out(level.state, level.solution)
@@ -61,7 +61,7 @@ def test_every_level_is_solved_by_its_solution_within_the_bounds(level) -> None:
     assert level.state.boxes_on_goals == 0
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(levels)
 def test_forward_and_backward_search_agree_on_every_position(level) -> None:
     remaining = remaining_moves(level.state)
@@ -72,7 +72,7 @@ def test_forward_and_backward_search_agree_on_every_position(level) -> None:
         assert remaining[state.player, state.boxes] == len(shortest)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(0, 2**32), st.sampled_from(["train", "val"]), st.integers(0, 10**6))
 def test_a_level_depends_on_seed_split_and_index_alone(seed: int, split, index: int) -> None:
     first = generate(LevelOptions(), seed, split, index)
@@ -91,7 +91,7 @@ def test_seeds_and_indices_give_different_levels() -> None:
     assert len(digests) >= 58  # of 60; hundreds of thousands of levels exist, so a repetition is rare
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(levels)
 def test_the_digest_is_that_of_the_content_and_names_the_split(level) -> None:
     assert level.digest == hashlib.sha256(level.state.render().encode()).hexdigest()

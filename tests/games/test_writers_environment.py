@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_mas.config.suggest import UnknownNameError
@@ -74,7 +74,6 @@ def test_text_that_is_no_word_is_an_outcome_without_score(text: str) -> None:
     assert not environment.success
 
 
-@settings(deadline=None)
 @given(st.sampled_from(GOALS), texts, texts)
 def test_success_is_a_full_score(goal: str, one: str, other: str) -> None:
     environment = state(goal)
@@ -88,7 +87,6 @@ def test_success_is_a_full_score(goal: str, one: str, other: str) -> None:
         assert 0.0 <= reward.value <= 2.0
 
 
-@settings(deadline=None)
 @given(st.sampled_from(["letters", "guess"]), texts, texts)
 def test_the_team_score_is_the_mean_of_the_own_scores_in_any_order(goal: str, one: str, other: str) -> None:
     environment = state(goal)

@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_mas_games.writers.words import OPPOSITE, fitting, guessing, matching, read_word
@@ -66,13 +66,11 @@ def test_a_guess_is_filled_with_u_and_cut(text: str, expected: float) -> None:
     assert guessing(word(text), "LRUD") == expected
 
 
-@settings(deadline=None)
 @given(words, words, lengths)
 def test_fitting_does_not_ask_who_wrote_which_word(one, other, length: int) -> None:
     assert fitting(one, other, length) == fitting(other, one, length)
 
 
-@settings(deadline=None)
 @given(words, words, lengths)
 def test_fitting_is_a_share_and_full_only_for_a_word_and_its_opposite(one, other, length: int) -> None:
     score = fitting(one, other, length)
@@ -81,7 +79,6 @@ def test_fitting_is_a_share_and_full_only_for_a_word_and_its_opposite(one, other
     assert (score == 1.0) == (opposite and len(one or ()) == length)
 
 
-@settings(deadline=None)
 @given(words, st.text("UDLR", min_size=1, max_size=6))
 def test_matching_is_a_share_and_full_only_for_the_wanted_word(one, wanted: str) -> None:
     score = matching(one, wanted)
@@ -89,14 +86,12 @@ def test_matching_is_a_share_and_full_only_for_the_wanted_word(one, wanted: str)
     assert (score == 1.0) == (one == tuple(wanted))
 
 
-@settings(deadline=None)
 @given(words)
 def test_no_word_is_a_better_guess_than_another(one) -> None:
     hidden = list(product("UDLR", repeat=3))
     assert sum(guessing(one, word) for word in hidden) / len(hidden) == pytest.approx(1 / 4)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=20))
 def test_any_text_is_read_as_a_word_of_moves_or_as_none(text: str) -> None:
     read = read_word(text)

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_mas.rewards.coach.outcome import CONSISTENCIES, BackpropagationSettings, consistent
@@ -24,13 +24,11 @@ def test_contributions_are_brought_to_the_outcome(how, expected):
     assert consistent([0.3, 0.0, -0.3, 0.4], 1.0, how) == pytest.approx(expected)
 
 
-@settings(deadline=None)
 @given(contributions, st.floats(-1, 1), st.sampled_from([how for how in CONSISTENCIES if how != "prompt"]))
 def test_their_sum_is_the_outcomes_value(deltas, value, how):
     assert math.fsum(consistent(deltas, value, how)) == pytest.approx(value, abs=1e-9)
 
 
-@settings(deadline=None)
 @given(contributions.filter(lambda deltas: any(deltas)), st.floats(-1, 1))
 def test_an_action_that_did_not_matter_keeps_nothing_under_proportional(deltas, value):
     adjusted = consistent([*deltas, 0.0], value, "proportional")

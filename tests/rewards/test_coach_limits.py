@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_mas.rewards.coach import CoachUnavailable
@@ -40,7 +40,6 @@ def test_requests_are_spaced_evenly(per_minute, interval):
     assert times == [100 + interval, 100 + 2 * interval, 100 + 3 * interval]  # the first does not wait
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 100), max_size=40), st.floats(0.1, 600))
 def test_no_minute_has_more_requests_than_the_limit_and_one(pauses, per_minute):
     clock = Clock()

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_mas.config.suggest import UnknownNameError
@@ -52,7 +52,6 @@ def test_an_unbalanced_brace_is_an_error():
         check_template("{agent_role")
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(st.sampled_from(["a", "b"]), st.text() | st.sampled_from(["<<<END a", "}{a}", "{b}"]), min_size=1)
 )

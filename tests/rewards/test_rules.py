@@ -4,7 +4,7 @@ import asyncio
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_mas.config.suggest import UnknownNameError
@@ -122,7 +122,6 @@ class TestDelta:
         with pytest.raises(ValueError, match="ahead must be 0 or 1, not 2"):
             DeltaRule("progress", lambda whole: {}, ahead=2)
 
-    @settings(deadline=None)
     @given(st.lists(values, min_size=1, max_size=6))
     def test_the_changes_add_up_to_the_last_score(self, scores):
         rule = DeltaRule("progress", lambda whole: dict(enumerate(scores)))
@@ -130,7 +129,6 @@ class TestDelta:
         assert math.fsum(one.breakdown["progress"] for one in rows) == pytest.approx(scores[-1], abs=1e-6)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 3), values), max_size=8), max_size=4),
     st.lists(values, min_size=4, max_size=4),

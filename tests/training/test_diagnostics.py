@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_mas.advantages import get_estimator
@@ -140,7 +140,6 @@ def test_failed_trajectories_are_counted_and_tell_nothing_else():
     assert step_metrics([failed]) == {"success_rate": 0, "trajectories/failed": 1, "trajectories/turns": 0}
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(-1, 1), st.booleans()), min_size=1, max_size=12))
 def test_shares_lie_in_the_unit_interval_and_roles_add_up_to_their_policy(entries):
     rows = [

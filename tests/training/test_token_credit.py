@@ -115,7 +115,7 @@ def test_without_kl_token_advantages_are_those_of_the_invocations():
             assert one.advantage == pytest.approx(expected[one.row], abs=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10_000), shards=st.sampled_from([1, 2, 4]))
 def test_reinforce_pp_does_not_depend_on_how_roles_are_spread_over_policies(seed, shards):
     rng = np.random.default_rng(seed)

@@ -61,7 +61,7 @@ def small(task="t", **changes):
     return Trajectory(task=task, task_digest="d", sample=0, split="train", step=1, **changes)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(trajectories, max_size=3), st.lists(trajectories, max_size=2))
 def test_what_is_appended_is_read_again_in_order(tmp_path_factory, first, second):
     path = tmp_path_factory.mktemp("jsonl") / "trajectories.jsonl"

@@ -85,7 +85,7 @@ def reference(trajectories, cross, tree):
     return advantages
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     n=st.integers(1, 3),
     turns=st.integers(1, 2),
@@ -193,7 +193,6 @@ def test_different_advantages_for_one_response_are_an_error():
         assign_advantages(trajectories, get_estimator("reinforce"))
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-5, 5), min_size=2, max_size=6), st.randoms())
 def test_permuting_the_samples_permutes_the_advantages(rewards, random):
     order = list(range(len(rewards)))

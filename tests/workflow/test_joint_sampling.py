@@ -77,7 +77,7 @@ def check_as_an_execution_of_its_own(trajectory):
     assert trajectory.turns == len(turns)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(n=st.integers(1, 4), turns=st.integers(1, 3), tasks=st.integers(1, 2), salt=st.integers(0, 10**6))
 def test_aligned_linear_groups_hold_sample_g_of_every_role(world, n, turns, tasks, salt):
     trajectories, _, model = sample(world, JointSampling(n), turns=turns, tasks=tasks, model=digits(salt))
@@ -94,7 +94,7 @@ def test_aligned_linear_groups_hold_sample_g_of_every_role(world, n, turns, task
     assert len(firsts) == tasks * 2
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(n=st.integers(1, 3), turns=st.integers(1, 2), salt=st.integers(0, 10**6))
 def test_cross_is_the_product_of_the_roles_responses(world, n, turns, salt):
     trajectories, _, model = sample(world, JointSampling(n, "cross"), turns=turns, model=digits(salt))

@@ -37,7 +37,7 @@ def replayed_reward(committed, response):
     return (sum(map(int, committed)) + int(response)) % 10 / 9
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     candidates=st.integers(1, 5),
     turns=st.integers(1, 3),
