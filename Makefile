@@ -18,7 +18,7 @@ BIN := $(VENV)/bin
 PLUGINS_cpu := plugins/verl_mas_games plugins/verl_mas_dataset plugins/verl_mas_cpu
 PLUGINS_gpu := plugins/verl_mas_games plugins/verl_mas_dataset
 PLUGINS := $(PLUGINS_$(HARDWARE))
-REQUIREMENTS := requirements/$(HARDWARE).txt requirements/dev.txt
+REQUIREMENTS := requirements/$(HARDWARE).txt requirements/dev.txt requirements/models.txt
 # Newer than everything that says what is installed, once it is installed.
 STAMP := $(VENV)/.installed-$(HARDWARE)
 METADATA := setup.cfg setup.py pyproject.toml $(wildcard $(PLUGINS:%=%/setup.cfg) $(PLUGINS:%=%/pyproject.toml))

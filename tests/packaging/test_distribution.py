@@ -66,7 +66,7 @@ def test_the_built_in_plugin_arrives_through_its_entry_point() -> None:
     assert {point.name: point.value for point in entry_points(group="verl_mas")}["builtin"] == "verl_mas.builtin"
 
 
-@pytest.mark.parametrize("name", ["cpu", "gpu", "dev"])
+@pytest.mark.parametrize("name", ["cpu", "gpu", "dev", "models"])
 def test_every_requirement_is_pinned_exactly_and_once(name: str) -> None:
     lines = (ROOT / "requirements" / f"{name}.txt").read_text().splitlines()
     requirements = [line for line in lines if line and not line.startswith("#")]
