@@ -11,7 +11,11 @@ pytestmark = pytest.mark.e2e  # each starts a process that imports verl, some vL
 
 def python(code, **environment):
     """Run code in a fresh process; verl and vLLM decide what they are when they are first imported."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("VERL_PLATFORM", "VERL_ENGINE_DEVICE")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("VERL_PLATFORM", "VERL_ENGINE_DEVICE", "VERL_ENGINE_VENDOR")
+    }
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env={**kept, **environment}, check=False
     )
@@ -71,3 +75,13 @@ def test_linear_weights_stay_parameters(monkeypatch):
     assert layer.weight.shape == (16, 32)
     inputs = torch.ones(1, 32)
     assert torch.equal(layer.cpu_linear(inputs, layer.weight, layer.bias), layer(inputs))
+
+
+def test_verl_picks_the_engines_that_need_no_accelerator():
+    code = (
+        "import verl; from verl.workers.engine import EngineRegistry as r;"
+        "models, backends = ('language_model', 'value_model'), ('fsdp', 'fsdp2');"
+        "print(*[r.get_engine_cls(model, backend).__name__ for model in models for backend in backends])"
+    )
+    engines = "CpuLanguageEngine CpuLanguageEngine CpuValueEngine CpuValueEngine"
+    assert python(code, VERL_PLATFORM="cpu") == engines

@@ -14,7 +14,7 @@ from verl_mas_cpu import selected
 
 #: verl's FSDP engines are registered for "cuda"; they run on any device
 ENGINE_DEVICE = "cuda"
-#: engines registered for this vendor come before those (verl_mas_cpu.critic)
+#: engines registered for this vendor come before those (verl_mas_cpu.engines)
 ENGINE_VENDOR = "cpu"
 
 
@@ -71,7 +71,7 @@ def install() -> None:
     os.environ.setdefault("VERL_ENGINE_DEVICE", ENGINE_DEVICE)
     os.environ.setdefault("VERL_ENGINE_VENDOR", ENGINE_VENDOR)
     importlib.import_module("verl_mas_cpu.platform")
-    importlib.import_module("verl_mas_cpu.critic")
+    importlib.import_module("verl_mas_cpu.engines")
 
 
 if selected():
