@@ -8,6 +8,7 @@ Variants:
 - shared: one policy for both roles;
 - parallel: n independent trajectories instead of the tree, at the same number of samples (AT-GRPO's groups then hold
   different prompts after the first turn);
+- local_rewards: the paper's reward, alpha * team + local (appendix A.1.5), instead of the team score alone;
 - swapped: the trained policies of per_role, exchanged between the roles, validated without further training;
 - zero_lr: the demo with a learning rate of zero; success must stay within its interval.
 
@@ -25,6 +26,7 @@ VARIANTS: dict[str, list[str]] = {
     "per_role": [],
     "shared": ["roles.planner.policy=tool"],
     "parallel": ["sampling.scheme=parallel", "sampling.n=4", "algorithm.options.same_prompt=false"],
+    "local_rewards": ["reward.mixing=sum"],
     "zero_lr": ["actor_rollout_ref.actor.optim.lr=0"],
     "swapped": ["roles.tool.policy=planner", "roles.planner.policy=tool"],
 }

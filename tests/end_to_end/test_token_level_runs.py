@@ -18,13 +18,20 @@ PARALLEL = (
 
 
 def test_gae_trains_a_critic_beside_every_policy(run):
-    result = run("algorithm.adv_estimator=gae", "algorithm.options.whiten_over=role", *PARALLEL)
+    result = run(
+        "algorithm.adv_estimator=gae",
+        "algorithm.options.whiten_over=role",
+        "policies.planner.actor_rollout_ref.actor={use_kl_loss: true, kl_loss_coef: 0.01, clip_ratio: 0.1}",
+        *PARALLEL,
+    )
     assert result.status == 0, f"{result.output}\n{(result.directory / 'run.log').read_text()[-4000:]}"
     for record in result.records():
         for policy in ("tool", "planner"):
             assert record[f"{policy}/critic/grad_norm"] > 0
             assert record[f"{policy}/actor/grad_norm"] > 0
             assert math.isfinite(record[f"{policy}/critic/vf_loss"])
+        assert record["planner/actor/kl_coef"] == pytest.approx(0.01)  # each policy has its own losses
+        assert "tool/actor/kl_loss" not in record
     losses = [record["tool/critic/vf_loss"] for record in result.records()]
     assert losses[0] != losses[1]
     advantages = [one["advantage"] for group in result.trajectories(1) for one in group["invocations"]]

@@ -11,7 +11,9 @@ from verl_mas.workflow.model import Request, Sampling
 
 
 class Letters:
-    """A tokenizer of one token per character."""
+    """A tokenizer of one token per character; "." ends a text."""
+
+    all_special_ids = (ord("."),)
 
     def apply_chat_template(self, messages, add_generation_prompt, tokenize, return_dict):
         return [ord(letter) for letter in messages[0]["content"]]
@@ -65,6 +67,14 @@ async def test_a_role_is_served_by_its_policy(router, clients):
     assert (completion.num_prompt_tokens, completion.num_response_tokens) == (3, 3)
     assert [row for row, _ in clients["large"].requests] == ["r"]
     assert clients["small"].requests == []
+
+
+@pytest.mark.parametrize(
+    ("prompt", "reason"), [("abc", "stop"), ("abcdef", "length"), (".bcdef", "stop"), ("abcdefg", "length")]
+)
+async def test_a_response_that_fills_its_limit_without_an_end_was_cut(router, prompt, reason):
+    """The client answers with the prompt reversed, and 6 tokens are the limit."""
+    assert (await router.complete(request("r", prompt=prompt))).stop_reason == reason
 
 
 async def test_rows_hold_the_sampled_tokens_in_one_batch_per_policy(router, puts):

@@ -88,11 +88,8 @@ class Router:
         policy = self.policies[request.role]
         endpoint = self.endpoints[policy]
         ids, digest = self._encode(policy, request.prompt)
-        output = await endpoint.client.generate(
-            request.row,
-            prompt_ids=ids,
-            sampling_params=self._parameters(request.sampling, endpoint.response_length),
-        )
+        parameters = self._parameters(request.sampling, endpoint.response_length)
+        output = await endpoint.client.generate(request.row, prompt_ids=ids, sampling_params=parameters)
         response = list(output.token_ids)
         if not response or output.log_probs is None:
             raise RuntimeError(f"the servers of policy {policy!r} returned no tokens ({output.stop_reason})")
@@ -103,7 +100,7 @@ class Router:
             prompt_digest=digest,
             num_prompt_tokens=len(ids),
             num_response_tokens=len(response),
-            stop_reason=output.stop_reason or "",
+            stop_reason=_stop_reason(output.stop_reason, response, parameters["max_tokens"], endpoint.tokenizer),
         )
 
     async def publish(self, rows: Sequence[str]) -> None:
@@ -129,3 +126,10 @@ class Router:
         self.step = step
         self._prompts.clear()
         self._rows.clear()
+
+
+def _stop_reason(reported: str | None, response: Sequence[int], max_tokens: int, tokenizer: Any) -> str:
+    """What verl's server reports, except that it calls a response "completed" that ran into the limit."""
+    if len(response) >= max_tokens and response[-1] not in tokenizer.all_special_ids:
+        return "length"
+    return reported or ""

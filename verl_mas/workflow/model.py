@@ -27,7 +27,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The answer to a Request. `prompt_digest` is a hash of the prompt's token ids."""
+    """The answer to a Request.
+
+    `prompt_digest` is a hash of the prompt's token ids. `stop_reason` is "length" for a response that was cut.
+    """
 
     policy: str
     text: str
