@@ -1,7 +1,6 @@
 """A real LLM as coach: SmolLM2-135M on the stack's own vLLM server scores the actions of a training run."""
 
 import importlib.util
-import json
 import os
 import subprocess
 import sys
@@ -73,19 +72,15 @@ def _wait(url: str, server: subprocess.Popen, log: Path) -> None:
 
 
 def test_a_run_is_trained_on_what_a_real_llm_says(run, endpoint):
-    options = {
-        "model": "coach",
-        "base_url": endpoint,
-        "api_key_env": None,
-        "reply_format": "json_schema",
-        "reasoning": False,
-        "max_tokens": 32,
-    }
+    options = (
+        f"model: coach, base_url: '{endpoint}', api_key_env: null, reply_format: json_schema, reasoning: false, "
+        "max_tokens: 32"
+    )
     result = run(
         "roles.planner.policy=tool",
         "reward.manager=coach",
         "reward={mixing: null, alpha: null, lam: null}",
-        f"reward.options={json.dumps(options)}",
+        f"reward.options={{{options}}}",
         "algorithm={adv_estimator: reinforce_pp_global}",
         "sampling={scheme: parallel, n: 2}",
         "steps=1",
