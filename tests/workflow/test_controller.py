@@ -360,6 +360,21 @@ def test_an_error_of_the_reward_manager_ends_the_call_without_a_retry(world):
     assert not model.pending
 
 
+def test_closing_the_controller_lets_the_reward_manager_end_what_it_keeps_open(world):
+    class Keeps(RuleRewardManager):
+        is_open = True
+
+        async def close(self):
+            self.is_open = False
+
+    manager, family = Keeps(), world.SumFamily()
+    controller = world.make_controller(ScriptedModel(ONES), family, reward_manager=manager)
+    world.run(controller, family)
+    assert manager.is_open
+    asyncio.run(controller.close())
+    assert not manager.is_open
+
+
 def test_an_action_left_without_reward_is_an_internal_error_unless_it_is_masked(world):
     class Forgets(RuleRewardManager):
         masked = False

@@ -98,6 +98,7 @@ def train_team(
             config.algorithm.use_kl_in_reward for config in policies.values()
         )
         Loop(info, team, family, estimator, store, plugins, reporter, start, over_tokens).train()
+        team.close()
     return info
 
 

@@ -152,6 +152,10 @@ class Team:
         """Write every policy below `folder`."""
         self._everywhere(lambda policy, trainer: trainer.save(folder / policy, step))
 
+    def close(self) -> None:
+        """At the ordinary end of a run: let the workers end what they keep open."""
+        ray.get([worker.close.remote() for worker in self._workers])
+
     def _clear(self) -> None:
         """Empty the partitions of the step's rows, padding included."""
         for policy, keys in transfer_queue.kv_list().items():

@@ -83,3 +83,7 @@ class WorkflowWorker:
         """See `Controller.run`; `step` is the step whose weights the servers hold."""
         self._router.new_step(step)
         return await self._controller.run(tasks, split=split, step=step, seed=self._run.seed, greedy=greedy)
+
+    async def close(self) -> None:
+        """See `Controller.close`."""
+        await self._controller.close()

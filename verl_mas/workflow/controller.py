@@ -151,6 +151,10 @@ class Controller:
             await self._model.publish(list(rows))
         return trajectories
 
+    async def close(self) -> None:
+        """After the last `run`: let the reward manager end what it keeps open."""
+        await self._reward_manager.close()
+
     async def _rollout(self, call: "_Call", scheme: SamplingScheme, task: Task, index: int) -> list[Trajectory]:
         """One rollout to its end: attempts, then rewards. Waiting for rewards holds no slot."""
         async with call.slots:
