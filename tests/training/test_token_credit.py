@@ -215,3 +215,37 @@ def test_tokens_that_are_not_trained_on_have_no_advantage_and_no_weight():
     squares = sum(float((result[policy].advantages ** 2).sum()) for policy in shards)
     assert total / weights == pytest.approx(0.0, abs=1e-5)
     assert squares / weights == pytest.approx(1.0, abs=1e-4)
+
+
+def test_gae_of_two_tokens_by_hand():
+    """delta_1 = 1 - .25 = .75; delta_0 = .25 - .5 = -.25; A_0 = -.25 + .5 * .75 = .125; returns are A + V."""
+    rows = [invocation("solver", 0, 1.0, 2), invocation("solver", 0, 0.0, 1, sample=1)]
+    values = torch.tensor([[0.5, 0.25], [0.0, 0.0]])
+    result = token_advantages(get_estimator("gae"), {"p": shard(rows, values=values, lam=0.5)}, never)["p"]
+    assert result.returns.tolist() == [[0.625, 1.0], [0.0, 0.0]]
+    raw = torch.tensor([0.125, 0.75, 0.0])
+    expected = (raw - raw.mean()) / torch.sqrt(raw.var() + 1e-8)
+    assert [*result.advantages[0].tolist(), result.advantages[1, 0].item()] == pytest.approx(expected.tolist())
+
+
+def test_gae_of_equal_rewards_and_values_is_zero():
+    rows = [invocation("solver", 0, 0.5, 1, sample=sample) for sample in range(3)]
+    result = token_advantages(get_estimator("gae"), {"p": shard(rows, values=torch.full((3, 1), 0.2))}, never)["p"]
+    assert result.advantages.tolist() == [[0.0], [0.0], [0.0]]
+    assert result.returns.flatten().tolist() == pytest.approx([0.5] * 3)
+
+
+def test_gae_whitens_each_policy_by_itself_also_where_one_has_a_single_row():
+    many = [invocation("a", 0, reward, 1, sample=sample) for sample, reward in enumerate((0.0, 1.0))]
+    single = [invocation("b", 0, 100.0, 2)]
+    shards = {"many": shard(many, values=torch.zeros(2, 1)), "single": shard(single, values=torch.zeros(1, 2))}
+    result = token_advantages(get_estimator("gae"), shards, never)
+    assert result["many"].advantages.flatten().tolist() == pytest.approx([-0.70710678, 0.70710678], abs=1e-5)
+    assert result["single"].advantages.tolist() == [[0.0, 0.0]]  # without discount both tokens are worth the same
+
+
+def test_gae_refuses_a_reward_that_is_not_a_number():
+    row = invocation("solver", 0, float("nan"), 1)
+    trajectory = Trajectory(task="t", task_digest="", sample=0, split="train", step=0, invocations=[row])
+    with pytest.raises(ValueError, match="reward"):
+        assign_advantages([trajectory], get_estimator("gae"))
