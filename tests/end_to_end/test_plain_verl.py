@@ -1,6 +1,5 @@
 """A plain verl configuration gives verl's own numbers, through this command as through verl's own."""
 
-import json
 import os
 import re
 import subprocess
@@ -12,6 +11,9 @@ import pytest
 from verl_mas_games.embedded_model import default_model_path
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+
+#: sums in float32 differ in their last digits with the threads that a loaded machine gives to each part
+FLOAT32 = {"rel": 1e-4, "abs": 1e-6}
 
 REWARD = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **unused):
@@ -95,18 +97,23 @@ def arguments(tmp_path_factory):
 
 
 def numbers(module, arguments, **environment):
-    """Reward and gradient norm of every step, as verl's console logger prints them."""
+    """Reward, gradient norm and loss of every step, as verl's console logger prints them."""
     command = [sys.executable, "-m", module, *arguments]
     result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
     assert result.returncode == 0, result.stderr[-4000:]
     steps = re.findall(r"step:(\d+) - (.*)", result.stdout)
     assert [int(step) for step, _ in steps] == [1, 2, 3], result.stdout[-4000:]
     wanted = ("critic/rewards/mean", "actor/grad_norm", "actor/pg_loss")
-    return [{name: re.search(rf"{name}:(?:np\.float64\()?([-\d.e]+)", line)[1] for name in wanted} for _, line in steps]
+    return [
+        {name: float(re.search(rf"{name}:(?:np\.float64\()?([-\d.e]+)", line)[1]) for name in wanted}
+        for _, line in steps
+    ]
 
 
 def test_verl_gives_the_same_numbers_through_this_command_as_through_its_own(arguments):
     ours = numbers("verl_mas.main", ["recipe=verl", "hardware=cpu", *arguments])
     theirs = numbers("verl.trainer.main_ppo", arguments, VERL_PLATFORM="cpu")
-    assert ours == theirs
-    assert all(float(step["actor/grad_norm"]) > 0 for step in ours), json.dumps(ours)
+    for our_step, their_step in zip(ours, theirs, strict=True):
+        assert our_step["critic/rewards/mean"] == their_step["critic/rewards/mean"]
+        assert our_step == pytest.approx(their_step, **FLOAT32)
+    assert all(step["actor/grad_norm"] > 0 for step in ours), ours
