@@ -63,12 +63,17 @@ def _start(*arguments: str) -> subprocess.Popen[str]:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Finished]:
-    """`run(*arguments)` runs the small recipe to its end in a new folder, or in `run_dir=...` if given."""
+    """`run(*arguments)` runs the small recipe to its end in a new folder, or in `run_dir=...` if given.
+
+    An argument replaces that of the small recipe with the same key, `recipe` too.
+    """
 
     def finish(*arguments: str) -> Finished:
         given = [one.removeprefix("run_dir=") for one in arguments if one.startswith("run_dir=")]
         directory = Path(given[0]) if given else tmp_path_factory.mktemp("run") / "run"
-        process = _start(*SMALL, f"run_dir={directory}", *arguments)
+        keys = {one.partition("=")[0] for one in arguments}
+        kept = [one for one in SMALL if one.partition("=")[0] not in keys]
+        process = _start(*kept, f"run_dir={directory}", *arguments)
         output, _ = process.communicate(timeout=900)
         return Finished(process.returncode, output, directory)
 

@@ -1,4 +1,4 @@
-"""Reading the coach's verdict: the variants that are scores, what is no score, and that quoted agent text never decides."""
+"""Reading the coach's verdict: what is a score, what is none, and that quoted agent text never decides."""
 
 import json
 
