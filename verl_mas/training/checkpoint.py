@@ -46,8 +46,8 @@ class CheckpointStore:
         """Let `write(folder)` fill a folder, then make it the latest checkpoint in one rename.
 
         Raises:
-            CheckpointError: writing failed (a full disk, say); what was written is removed and the previous checkpoint
-                stays the latest.
+            CheckpointError: writing failed (a full disk, say: it tells how much was free); what was written is removed
+                and the previous checkpoint stays the latest.
         """
         target = self.root / f"step_{manifest.step:06d}"
         partial = target.with_name(target.name + _PARTIAL)
@@ -62,8 +62,11 @@ class CheckpointStore:
             partial.rename(target)
             _sync(self.root)
         except Exception as error:
+            free = self._free_bytes() / 2**20
             shutil.rmtree(partial, ignore_errors=True)
-            raise CheckpointError(f"checkpoint of step {manifest.step} could not be written: {error}") from error
+            raise CheckpointError(
+                f"checkpoint of step {manifest.step} could not be written, with {free:.1f} MiB free on its disk"
+            ) from error
         for old in self.complete()[: -self.keep]:
             shutil.rmtree(old)
         return target
@@ -76,6 +79,12 @@ class CheckpointStore:
         """The folder of the newest complete checkpoint."""
         folders = self.complete()
         return folders[-1] if folders else None
+
+    def _free_bytes(self) -> int:
+        """Free space where the checkpoints are, or shall be."""
+        return shutil.disk_usage(
+            next(folder for folder in (self.root, *self.root.absolute().parents) if folder.exists())
+        ).free
 
     @staticmethod
     def _write_manifest(folder: Path, manifest: Manifest) -> None:

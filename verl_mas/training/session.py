@@ -17,6 +17,7 @@ from verl_mas.reporting.progress import RunProgress
 from verl_mas.reporting.run_directory import RunDirectory, RunDirectoryError
 from verl_mas.reporting.summary import build_summary, describe_summary, package_versions
 from verl_mas.training.checkpoint import CheckpointError, CheckpointStore, read_manifest
+from verl_mas.training.errors import describe_error
 from verl_mas.training.start import train_team
 from verl_mas.trajectory.jsonl import append_trajectories
 from verl_mas.trajectory.records import Trajectory
@@ -99,7 +100,7 @@ def _run(
         sys.stderr.write(f"interrupted; {_way_on(run)}\n")
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the top of the run; the traceback is in its log
-        sys.stderr.write(f"the run failed: {_first_line(error)}\nlog: {directory.log}\n{_way_on(run)}\n")
+        sys.stderr.write(f"the run failed: {describe_error(error)}\nlog: {directory.log}\n{_way_on(run)}\n")
         return FAILURE
     return SUCCESS
 
@@ -171,10 +172,3 @@ def _resumed(done: int) -> list[str]:
 
 def _way_on(run: DictConfig) -> str:
     return f"continue from the last checkpoint with the same command and run_dir={run.run_dir} resume=auto"
-
-
-def _first_line(error: BaseException) -> str:
-    """What a person needs of an error: its kind and the first line of what it says, and of what caused it."""
-    text = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
-    cause = error.__cause__
-    return text if cause is None else f"{text}\n  because of {_first_line(cause)}"
