@@ -1,9 +1,11 @@
 """Runs of the real command on the real stack: verl, Ray, vLLM, FSDP2 and TransferQueue, on a CPU."""
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,9 @@ SMALL = (
     "tasks_per_step=3",
     "workflow.max_turns=2",
     "validation.tasks=4",
-    "reward.mixing=sum",  # with local scores, so that every small group has something to learn from
+    # local scores and variety, so that even these few groups have something to learn from
+    "reward.mixing=sum",
+    "actor_rollout_ref.rollout.temperature=2",
 )
 
 
@@ -29,6 +33,11 @@ class Finished:
     status: int
     output: str
     directory: Path
+
+    def said(self) -> str:
+        """The output, and the end of the run's log if it came to have one."""
+        log = self.directory / "run.log"
+        return f"{self.output}\n{log.read_text()[-4000:] if log.is_file() else ''}"
 
     def records(self) -> list[dict[str, Any]]:
         """The records of metrics.jsonl."""
@@ -78,3 +87,22 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Finished]:
         return Finished(process.returncode, output, directory)
 
     return finish
+
+
+@pytest.fixture(scope="session")
+def install(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], AbstractContextManager[Path]]:
+    """`with install(name, plugin) as folder`: a package with this plugin, as pip would install it; then gone again."""
+
+    @contextmanager
+    def installed(name: str, plugin: str) -> Iterator[Path]:
+        site, module = tmp_path_factory.mktemp("site"), name.replace("-", "_")
+        (site / f"{module}.py").write_text(plugin)
+        metadata = site / f"{module}-1.0.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (metadata / "entry_points.txt").write_text(f"[verl_mas]\n{name} = {module}\n")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
+            yield site
+
+    return installed

@@ -1,6 +1,7 @@
-"""Every estimator over invocations takes a step of two policies on the real stack.
+"""Every estimator over invocations trains two policies on the real stack, with its own numbers.
 
-at_grpo does so in test_main_job.py, reinforce_pp_global and gae in test_token_level_runs.py.
+at_grpo does so in test_main_job.py, reinforce_pp_global and gae in test_token_level_runs.py. Those that work with a
+tree take a step each of one run, through an estimator that another package provides.
 """
 
 import numpy as np
@@ -10,36 +11,67 @@ from verl_mas.advantages import Credits, get_estimator
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-ONE_STEP = ("steps=1", "validation.before=false", "validation.after=false", "checkpoint.every=0")
-PARALLEL = ("sampling.scheme=parallel", "sampling.n=4")
+IN_A_TREE = ("agent_grpo", "rloo", "remax", "reinforce")
+PLUGIN = f"""
+from collections import deque
+from dataclasses import dataclass
 
-CASES = {
-    "agent_grpo": (),
-    "rloo": (),
-    "remax": PARALLEL,
-    "reinforce": PARALLEL,
-    "magrpo": ("recipe=writers", "environment.options.goal=guess"),  # two agents that act at the same time
-}
+from verl_mas import hookimpl
+from verl_mas.advantages import get_estimator
+from verl_mas.advantages.base import Estimator
+
+LEFT = deque({IN_A_TREE})
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_the_step_trains_both_policies_on_the_estimators_numbers(name, run):
-    result = run(f"algorithm.adv_estimator={name}", *CASES[name], *ONE_STEP)
-    assert result.status == 0, f"{result.output}\n{(result.directory / 'run.log').read_text()[-4000:]}"
-    (record,) = result.records()
-    trajectories = result.trajectories(1)
-    rows = [one for trajectory in trajectories for one in trajectory["invocations"]]
-    credits = Credits(
-        reward=[one["reward"] for one in rows],
-        task=[one["task"] for one in rows],
-        role=[one["role"] for one in rows],
-        turn=[one["turn"] for one in rows],
-        sample=[one["sample"] for one in rows],
-    )
+@dataclass(frozen=True, kw_only=True)
+class OneEachStep(Estimator):
+    name = "one_each_step"
+
+    def refusals(self):
+        return {{}}
+
+    def estimate(self, credits):
+        return get_estimator(LEFT.popleft()).estimate(credits)
+
+
+@hookimpl
+def verl_mas_advantage_estimators():
+    return {{"one_each_step": OneEachStep}}
+"""
+NO_MORE = ("validation.before=false", "validation.after=false", "checkpoint.every=0")
+
+
+def check_step(result, step, estimator):
+    """Both policies were updated in the step, and the advantages are those of the estimator."""
+    record = result.records()[step - 1]
+    rows = [one for trajectory in result.trajectories(step) for one in trajectory["invocations"]]
+    columns = {name: [one[name] for one in rows] for name in ("reward", "task", "role", "turn", "sample")}
     advantages = np.array([one["advantage"] for one in rows])
-    np.testing.assert_allclose(advantages, get_estimator(name)(credits), atol=1e-6)
-    for policy in {one["policy"] for one in rows}:
-        own = advantages[[one["policy"] == policy for one in rows]]
-        assert np.any(own != 0)
+    np.testing.assert_allclose(advantages, get_estimator(estimator)(Credits(**columns)), atol=1e-6)
+    policies = {one["policy"] for one in rows}
+    assert len(policies) == 2
+    for policy in policies:
+        assert np.any(advantages[[one["policy"] == policy for one in rows]] != 0)
         assert record[f"{policy}/actor/grad_norm"] > 0
-    assert len({one["policy"] for one in rows}) == 2
+
+
+def test_each_that_works_with_a_tree(run, install):
+    with install("one-each-step", PLUGIN):
+        result = run(
+            "algorithm.adv_estimator=one_each_step",
+            f"steps={len(IN_A_TREE)}",
+            "tasks_per_step=6",
+            "actor_rollout_ref.actor.optim.lr=1e-5",  # the later steps shall find as much to learn as the first
+            *NO_MORE,
+        )
+    assert result.status == 0, result.said()
+    for step, name in enumerate(IN_A_TREE, start=1):
+        check_step(result, step, name)
+
+
+def test_magrpo_with_joint_actions_of_two_writers(run):
+    result = run(
+        "recipe=writers", "environment.options.goal=guess", "algorithm.adv_estimator=magrpo", "steps=1", *NO_MORE
+    )
+    assert result.status == 0, result.said()
+    check_step(result, 1, "magrpo")

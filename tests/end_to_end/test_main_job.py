@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 @pytest.fixture(scope="module")
 def finished(run):
     result = run()
-    assert result.status == 0, f"{result.output}\n{(result.directory / 'run.log').read_text()[-4000:]}"
+    assert result.status == 0, result.said()
     return result
 
 

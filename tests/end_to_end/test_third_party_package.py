@@ -1,7 +1,6 @@
 """A package that is not ours: its own game and workflow, three roles on two policies, and an observer."""
 
 import json
-import os
 
 import pytest
 
@@ -102,18 +101,12 @@ data: {max_prompt_length: 32, max_response_length: 6}
 
 
 @pytest.fixture(scope="module")
-def recipe(tmp_path_factory):
-    """The package, installed in a folder of its own as pip would, and its recipe."""
-    site = tmp_path_factory.mktemp("site")
-    (site / "relay_words.py").write_text(PLUGIN)
-    metadata = site / "relay_words-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: relay-words\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[verl_mas]\nrelay = relay_words\n")
-    (site / "relay.yaml").write_text(RECIPE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")])))
-        yield site / "relay.yaml"
+def recipe(install):
+    """The recipe of the installed package."""
+    with install("relay-words", PLUGIN) as folder:
+        path = folder / "relay.yaml"
+        path.write_text(RECIPE)
+        yield path
 
 
 def test_three_roles_of_a_third_party_package_train_two_policies(start, recipe, tmp_path):

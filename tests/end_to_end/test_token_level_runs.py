@@ -24,7 +24,7 @@ def test_gae_trains_a_critic_beside_every_policy(run):
         "policies.planner.actor_rollout_ref.actor={use_kl_loss: true, kl_loss_coef: 0.01, clip_ratio: 0.1}",
         *PARALLEL,
     )
-    assert result.status == 0, f"{result.output}\n{(result.directory / 'run.log').read_text()[-4000:]}"
+    assert result.status == 0, result.said()
     for record in result.records():
         for policy in ("tool", "planner"):
             assert record[f"{policy}/critic/grad_norm"] > 0
@@ -50,7 +50,7 @@ def test_kl_in_the_reward_is_in_the_breakdown_and_normalised_over_both_policies(
         "actor_rollout_ref.actor.entropy_coeff=0.001",
         *PARALLEL,
     )
-    assert result.status == 0, f"{result.output}\n{(result.directory / 'run.log').read_text()[-4000:]}"
+    assert result.status == 0, result.said()
     first, second = result.records()
     for policy in ("tool", "planner"):
         assert first[f"{policy}/actor/reward_kl_penalty"] == pytest.approx(0, abs=1e-6)  # the reference is the start

@@ -99,14 +99,16 @@ def make_reward_manager(run: DictConfig, plugins: "Plugins", family: Any = None)
 def make_estimator(run: DictConfig, plugins: "Plugins") -> Any:
     """The run's advantage estimator with algorithm.options, a callable on Credits.
 
-    An estimator with a method `with_options(**options)` checks them itself; those of any other callable are its
-    keyword-only parameters.
+    A class is made with the options. An estimator with a method `with_options(**options)` checks them itself; those of
+    any other callable are its keyword-only parameters.
 
     Raises:
         UnknownNameError: no such estimator or option. ValueError: a wrong value.
     """
     estimator = plugins.advantage_estimators[run.algorithm.adv_estimator]
     options = _plain(run.algorithm.options)
+    if isinstance(estimator, type):
+        return make(estimator, options)
     if hasattr(estimator, "with_options"):
         return estimator.with_options(**options)
     names = [name for name, one in inspect.signature(estimator).parameters.items() if one.kind is one.KEYWORD_ONLY]

@@ -38,7 +38,9 @@ def verl_mas_reward_managers() -> dict[str, Any]:
 
 @hookspec
 def verl_mas_advantage_estimators() -> dict[str, Any]:
-    """Name -> callable (Credits, **options) -> float array, one advantage per invocation, in the given order."""
+    """Name -> `Estimator`, a class or an instance, or any callable (Credits, *, options) -> float array: one advantage
+    per invocation, in the given order.
+    """
 
 
 @hookspec
