@@ -2,7 +2,7 @@
 #
 #   make install               .venv with exact pins (HARDWARE=gpu for NVIDIA GPUs)
 #   make demo                  two policies learn Sokoban; more arguments with ARGS="seed=1 run_dir=PATH"
-#   make test                  all tests;  make unit: without those that start Ray and vLLM
+#   make test                  all tests;  make unit: without those that start Ray and vLLM, on all cores
 #   make lint types contracts  ruff, mypy, import-linter
 #   make clean                 remove what these targets made, but no run
 
@@ -47,7 +47,7 @@ test: install
 	$(BIN)/python -m pytest tests $(ARGS)
 
 unit: install
-	$(BIN)/python -m pytest tests -m "not e2e" $(ARGS)
+	$(BIN)/python -m pytest tests -m "not e2e" -n auto $(ARGS)
 
 lint: install
 	$(BIN)/ruff check .
