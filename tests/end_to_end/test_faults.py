@@ -12,6 +12,8 @@ from verl_mas.sandbox import find_bubblewrap
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
+#: room for one checkpoint of both policies (19 MB), but not for a second beside it
+DISK_BYTES = "30000000"
 #: runs the command, then says what is on the disk, which is gone with this process
 ON_A_SMALL_DISK = """
 import json, subprocess, sys
@@ -33,14 +35,11 @@ print(json.dumps({
 
 
 def test_a_disk_that_is_full_at_a_checkpoint_leaves_the_one_before_whole(tmp_path, small):
-    disk, megabytes = (
-        tmp_path / "disk",
-        30,
-    )  # one checkpoint of both policies has 19, and there are never fewer than two
+    disk = tmp_path / "disk"
     disk.mkdir()
     directory = disk / "run"
     arguments = [*small, f"run_dir={directory}", "steps=3", "checkpoint.every=1", "validation.before=false"]
-    small_disk = [find_bubblewrap(), "--dev-bind", "/", "/", "--size", str(megabytes * 10**6), "--tmpfs", disk]
+    small_disk = [find_bubblewrap(), "--dev-bind", "/", "/", "--size", DISK_BYTES, "--tmpfs", disk]
     result = subprocess.run(
         [*small_disk, sys.executable, "-c", ON_A_SMALL_DISK, directory, *arguments],
         capture_output=True,
