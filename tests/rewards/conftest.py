@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import functools
 import inspect
 import json
-from collections.abc import Awaitable, Callable
+import ssl
+from collections.abc import Awaitable, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -156,6 +158,14 @@ def manager(server: CoachServer, **options: Any) -> Any:
         "retries": 1,
     }
     return coach_reward_manager(**(defaults | options))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates_are_read_once() -> Iterator[None]:
+    """Every client makes a TLS context, although a coach on loopback speaks plain HTTP."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl, "create_default_context", functools.cache(ssl.create_default_context))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from verl_mas.config.factories import (
 from verl_mas.config.resources import devices, run_cpus
 from verl_mas.config.sharing import roles_of
 from verl_mas.config.suggest import UnknownNameError, unknown_name_error
-from verl_mas.config.verl_tree import walk
+from verl_mas.config.verl_tree import missing_values
 from verl_mas.sandbox.base import SandboxUnavailable
 from verl_mas.workflow.prompts import check_prompts
 from verl_mas.workflow.sampling import make_scheme
@@ -167,7 +167,7 @@ def _check_roles(run: DictConfig, workflow: Any, family: Any, problems: Problems
 def _check_policy(name: str, policy: DictConfig, run: DictConfig, problems: Problems) -> list[str]:
     prefix = f"policies.{name}."
     unused = {"reward.reward_model.rollout.name"} if not policy.reward.reward_model.enable else set()
-    missing = {path for path, section in walk(policy) if section is None} - unused
+    missing = missing_values(policy) - unused
     for key in sorted(missing):
         problems.add(f"{prefix}{key}: needs a value")
     _check_batch(prefix, policy, run, problems)
