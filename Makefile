@@ -47,7 +47,7 @@ test: install
 	$(BIN)/python -m pytest tests $(ARGS)
 
 unit: install
-	$(BIN)/python -m pytest tests -m "not e2e" -n auto $(ARGS)
+	$(BIN)/python -m pytest tests -m "not e2e" -n auto --dist worksteal $(ARGS)
 
 lint: install
 	$(BIN)/ruff check .
