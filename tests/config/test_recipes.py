@@ -1,5 +1,6 @@
 """Finding and reading recipes, and what the machine is taken for."""
 
+import runpy
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ from verl_mas.config.compose import compose
 from verl_mas.config.errors import ConfigError
 from verl_mas.config.hardware import detect_hardware
 from verl_mas.config.recipes import list_recipes, load_recipe, read_recipe
+from verl_mas.config.validation import validate
+from verl_mas.hooks import load_plugins
 
 SHIPPED = Path(__file__).parents[2] / "recipes"
 
@@ -34,6 +37,16 @@ def test_on_a_gpu_the_sokoban_recipe_has_the_papers_settings(plugins, composed):
     assert (actor.optim.lr, actor.optim.weight_decay) == (1e-6, 0.01)
     assert tree.actor_rollout_ref.model.path == "Qwen/Qwen3-1.7B"
     assert run.roles.tool.sampling.temperature == 1.0
+
+
+def test_the_smoke_test_for_a_gpu_asks_for_what_is_valid():
+    # nothing else runs it where there is no GPU
+    arguments = runpy.run_path(str(SHIPPED.parent / "benchmarks" / "gpu_smoke.py"))["ARGUMENTS"]
+    plugins = load_plugins()
+    for sharing in ([], ["roles.planner.policy=tool"]):
+        composed = compose([*arguments, *sharing], plugins)
+        assert composed.run.hardware == "gpu"
+        validate(composed, plugins)
 
 
 def test_an_unknown_recipe_names_the_nearest(recipe_dir):

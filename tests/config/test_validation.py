@@ -125,6 +125,30 @@ def test_without_a_platform_for_the_hardware_nothing_starts(composed, plugins):
         validate(composed(), without)
 
 
+def test_without_flash_attention_a_gpu_uses_pytorchs_and_has_no_critics(composed, plugins):
+    # neither requirements/cpu.txt nor gpu.txt has flash_attn
+    result = composed(hardware="gpu")
+    model = result.policies["tool"].actor_rollout_ref.model
+    assert (model.override_config.attn_implementation, model.use_remove_padding) == ("sdpa", False)
+    assert any(fact.startswith("flash_attn is not installed") for fact in validate(result, plugins))
+    problems = problems_of(composed, plugins, "algorithm.adv_estimator=gae", hardware="gpu")
+    assert sum("critic: verl loads it with FlashAttention" in problem for problem in problems) == 2
+
+
+def test_with_flash_attention_a_gpu_uses_it(composed, plugins, tmp_path, monkeypatch):
+    (tmp_path / "flash_attn").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    result = composed("algorithm.adv_estimator=gae", hardware="gpu")
+    model = result.policies["tool"].actor_rollout_ref.model
+    assert (model.override_config.attn_implementation, model.use_remove_padding) == ("flash_attention_2", True)
+    assert not any("flash_attn" in fact for fact in validate(result, plugins))
+
+
+def test_on_a_cpu_a_critic_needs_no_flash_attention(composed, plugins):
+    facts = validate(composed("algorithm.adv_estimator=gae"), plugins)
+    assert not any("flash_attn" in fact for fact in facts)
+
+
 def test_a_sandbox_that_is_missing_is_a_problem_of_the_environment(composed, plugins):
     def family(goal: int) -> None:
         raise SandboxUnavailable("install bubblewrap")

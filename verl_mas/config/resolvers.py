@@ -2,6 +2,7 @@
 
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -18,7 +19,18 @@ def package_dir(name: str) -> str:
     return str(Path(next(iter(spec.submodule_search_locations))).absolute())
 
 
+def is_installed(name: str) -> bool:
+    """Whether there is a top-level Python package of this name, found without importing it."""
+    return name.isidentifier() and find_spec(name) is not None
+
+
+def if_installed(name: str, there: Any, missing: Any) -> Any:
+    """`${if_installed:NAME,THERE,MISSING}`: one of two values, by whether a Python package is installed."""
+    return there if is_installed(name) else missing
+
+
 def register_resolvers() -> None:
     """Make the resolvers known to OmegaConf. Safe to call twice."""
-    if not OmegaConf.has_resolver("package"):
-        OmegaConf.register_new_resolver("package", package_dir)
+    for name, resolver in (("package", package_dir), ("if_installed", if_installed)):
+        if not OmegaConf.has_resolver(name):
+            OmegaConf.register_new_resolver(name, resolver)

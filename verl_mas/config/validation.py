@@ -18,6 +18,7 @@ from verl_mas.config.factories import (
     sampling_arguments,
     sampling_kind,
 )
+from verl_mas.config.resolvers import is_installed
 from verl_mas.config.resources import devices, run_cpus
 from verl_mas.config.sharing import roles_of
 from verl_mas.config.suggest import UnknownNameError, unknown_name_error
@@ -77,7 +78,7 @@ def validate(composed: Composed, plugins: "Plugins") -> list[str]:
     problems = Problems()
     facts = list(composed.facts)
     _check_run(composed.run, problems)
-    _check_platform(composed.run, plugins, problems)
+    facts += _check_platform(composed.run, plugins, problems)
     if composed.verl is not None:
         facts += _check_plain(composed.verl, problems)
     else:
@@ -106,10 +107,13 @@ def _check_run(run: DictConfig, problems: Problems) -> None:
         problems.add(f"resume: {unknown_name_error('value', run.resume, RESUME)}; a checkpoint folder is valid too")
 
 
-def _check_platform(run: DictConfig, plugins: "Plugins", problems: Problems) -> None:
+def _check_platform(run: DictConfig, plugins: "Plugins", problems: Problems) -> list[str]:
     if run.hardware not in plugins.platforms:
         hint = "; install plugins/verl_mas_cpu" if run.hardware == "cpu" else ""
         problems.add(f"hardware={run.hardware}: no installed plugin provides this platform{hint}")
+    if run.hardware == "gpu" and not is_installed("flash_attn"):
+        return ["flash_attn is not installed: attention is PyTorch's own, on padded rows, which is slower"]
+    return []
 
 
 def _check_team(run: DictConfig, plugins: "Plugins", problems: Problems) -> None:
@@ -218,9 +222,12 @@ def _check_batch(prefix: str, policy: DictConfig, run: DictConfig, problems: Pro
 
 
 def _check_critic(prefix: str, policy: DictConfig, run: DictConfig, problems: Problems) -> None:
-    """Estimators over tokens need the values of a critic."""
+    """Estimators over tokens need the values of a critic, and verl's critics on a GPU need FlashAttention."""
     if run.algorithm.adv_estimator == "gae" and policy.critic.enable is False:
         problems.add(f"{prefix}critic.enable=false: gae needs a critic for every policy that is trained")
+    fsdp_on_gpu = run.hardware == "gpu" and policy.model_engine == "dp"
+    if fsdp_on_gpu and _has_critic(policy) and not is_installed("flash_attn"):
+        problems.add(f"{prefix}critic: verl loads it with FlashAttention, whatever is configured; install flash-attn")
 
 
 def _has_critic(policy: DictConfig) -> bool:
