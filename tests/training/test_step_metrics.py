@@ -3,7 +3,7 @@
 import pytest
 
 from verl_mas.advantages import get_estimator
-from verl_mas.training.metrics import assign_advantages, credits_of, step_metrics, take_off_kl
+from verl_mas.training.metrics import assign_advantages, credits_of, numbers, step_metrics, take_off_kl
 from verl_mas.trajectory.records import Invocation, Trajectory
 
 
@@ -58,6 +58,14 @@ def test_a_step_without_any_finished_trajectory_trains_nothing():
 def test_an_invocation_without_a_reward_is_an_error():
     with pytest.raises(ValueError, match=r"1 invocations have no reward, first t.0.tool.0.0"):
         credits_of([invocation(0, None)])
+
+
+def test_an_advantage_of_zero_is_one_and_none_is_an_error():
+    rows = [invocation(0, 1.0), invocation(1, 1.0)]
+    rows[0].advantage = 0.0
+    assert numbers(rows[:1], "advantage") == [0.0]
+    with pytest.raises(ValueError, match=r"1 invocations have no advantage, first t.0.tool.0.1"):
+        numbers(rows, "advantage")
 
 
 def test_metrics_count_failures_as_not_solved_and_average_by_role():

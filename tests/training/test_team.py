@@ -29,7 +29,7 @@ class Trainer:
     def resume_serving(self, step):
         self.calls.append(f"resume {step}")
 
-    def begin(self, rows, step):
+    def begin(self, rows, step, credit_over_tokens):
         self.calls.append(("begin", [row.row for row in rows]))
         by_key = {row.row: row for row in rows}
         return PolicyBatch(None, by_key, plan_batch(len(rows), 1, 1), {"loss": float(len(rows))}, {"old_log_prob": 0.5})

@@ -11,6 +11,19 @@ from verl_mas.training.diagnostics import mean, role_and_policy_metrics
 from verl_mas.trajectory.records import Invocation, Trajectory
 
 
+def numbers(invocations: Sequence[Invocation], name: str) -> list[float]:
+    """The `reward` or the `advantage` of every invocation.
+
+    Raises:
+        ValueError: an invocation has none.
+    """
+    values = [getattr(one, name) for one in invocations]
+    missing = [one.row for one, value in zip(invocations, values, strict=True) if value is None]
+    if missing:
+        raise ValueError(f"{len(missing)} invocations have no {name}, first {missing[0]}")
+    return [float(value) for value in values]
+
+
 def credits_of(invocations: Sequence[Invocation]) -> Credits:
     """The table from which advantages are computed, one row per invocation, in the given order.
 
@@ -20,13 +33,10 @@ def credits_of(invocations: Sequence[Invocation]) -> Credits:
     Raises:
         ValueError: an invocation without a reward.
     """
-    missing = [one.row for one in invocations if one.reward is None]
-    if missing:
-        raise ValueError(f"{len(missing)} invocations have no reward, first {missing[0]}")
     single = all(one.candidate == 0 for one in invocations)
     parents = [one.parent for one in invocations if one.parent is not None]
     return Credits(
-        reward=[float(one.reward) for one in invocations if one.reward is not None],
+        reward=numbers(invocations, "reward"),
         task=[one.task for one in invocations],
         role=[one.role for one in invocations],
         turn=[one.turn for one in invocations],

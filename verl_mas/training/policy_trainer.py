@@ -28,6 +28,7 @@ from verl.utils.py_functional import rename_dict
 
 from verl_mas.routing.rows import credit_fields, jagged, tag
 from verl_mas.training.batches import BatchPlan, pad, plan_batch
+from verl_mas.training.metrics import numbers
 from verl_mas.training.token_credit import TokenAdvantages, TokenRows
 from verl_mas.trajectory.records import Invocation
 
@@ -119,11 +120,15 @@ class PolicyTrainer(PPOTrainerSync):
         """Send the current weights to the servers and wake them."""
         self.checkpoint_manager.update_weights(step)
 
-    def begin(self, invocations: Sequence[Invocation], step: int) -> PolicyBatch:
+    def begin(self, invocations: Sequence[Invocation], step: int, credit_over_tokens: bool) -> PolicyBatch:
         """Attach rewards and advantages to the rows of `invocations`, pad, balance, and compute log-probabilities.
 
+        Args:
+            credit_over_tokens: whether the advantages are 0 until `set_token_advantages`.
+
         Raises:
-            ValueError: if `invocations` is empty (a policy without rows skips its update).
+            ValueError: if `invocations` is empty (a policy without rows skips its update), or one lacks its reward or
+                advantage.
         """
         self.global_steps = step
         lengths = [row.num_response_tokens for row in invocations]
@@ -132,9 +137,8 @@ class PolicyTrainer(PPOTrainerSync):
             keys=[row.row for row in invocations],
             tags=[tag(row.num_prompt_tokens, row.num_response_tokens, step - 1) for row in invocations],
         )
-        credits = credit_fields(
-            lengths, [row.reward or 0.0 for row in invocations], [row.advantage or 0.0 for row in invocations]
-        )
+        advantages = [0.0] * len(invocations) if credit_over_tokens else numbers(invocations, "advantage")
+        credits = credit_fields(lengths, numbers(invocations, "reward"), advantages)
         transfer_queue.kv_batch_put(keys=meta.keys, partition_id=self.policy, fields=credits)
         plan = plan_batch(len(invocations), self._num_mini_batches(self.config.actor_rollout_ref.actor), self._ranks())
         if plan.padding:

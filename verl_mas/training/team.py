@@ -128,7 +128,7 @@ class Team:
         """One update of the policies that learn. They only wait for each other where credit is over their tokens."""
 
         def settle(policy: str, trainer: PolicyTrainer) -> tuple[PolicyBatch, TokenRows | None]:
-            batch = trainer.begin(rows[policy], step)
+            batch = trainer.begin(rows[policy], step, credit_over_tokens=token_credit is not None)
             settled = trainer.token_rows(batch, needed=token_credit is not None)
             if token_credit is None:
                 trainer.update(batch)

@@ -16,7 +16,7 @@ from verl.trainer.ppo.core_algos import compute_gae_advantage_return
 
 from verl_mas.advantages import Credits, Estimator
 from verl_mas.advantages.reinforce_pp import Sums, combine
-from verl_mas.training.metrics import credits_of
+from verl_mas.training.metrics import credits_of, numbers
 from verl_mas.trajectory.records import Invocation
 
 
@@ -139,7 +139,7 @@ def _normalised(estimator: TokenEstimator, shards: Mapping[str, TokenRows]) -> d
 
 def _spread(shard: TokenRows) -> TokenAdvantages:
     """The advantage of an invocation on each of its tokens."""
-    column = torch.tensor([one.advantage or 0.0 for one in shard.invocations], dtype=torch.float32)[:, None]
+    column = torch.tensor(numbers(shard.invocations, "advantage"), dtype=torch.float32)[:, None]
     spread = column * shard.mask
     return TokenAdvantages(spread, spread.clone())
 
