@@ -135,6 +135,11 @@ def test_without_flash_attention_a_gpu_uses_pytorchs_and_has_no_critics(composed
     assert sum("critic: verl loads it with FlashAttention" in problem for problem in problems) == 2
 
 
+def test_a_plain_verl_run_is_told_nothing_of_attention_which_is_verls_own_there(composed, plugins):
+    facts = validate(composed(recipe="verl", hardware="gpu"), plugins)
+    assert not any("flash_attn" in fact for fact in facts)
+
+
 def test_with_flash_attention_a_gpu_uses_it(composed, plugins, tmp_path, monkeypatch):
     (tmp_path / "flash_attn").mkdir()
     monkeypatch.syspath_prepend(tmp_path)

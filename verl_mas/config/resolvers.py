@@ -1,5 +1,6 @@
 """OmegaConf resolvers that recipes may use."""
 
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ def package_dir(name: str) -> str:
     Raises:
         ModuleNotFoundError: it is not installed, or is a single file.
     """
-    spec = find_spec(name) if name.isidentifier() else None
+    spec = _spec(name)
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError(f"the package {name!r} is not installed")
     return str(Path(next(iter(spec.submodule_search_locations))).absolute())
@@ -21,7 +22,11 @@ def package_dir(name: str) -> str:
 
 def is_installed(name: str) -> bool:
     """Whether there is a top-level Python package of this name, found without importing it."""
-    return name.isidentifier() and find_spec(name) is not None
+    return _spec(name) is not None
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    return find_spec(name) if name.isidentifier() else None
 
 
 def if_installed(name: str, there: Any, missing: Any) -> Any:

@@ -78,13 +78,15 @@ def validate(composed: Composed, plugins: "Plugins") -> list[str]:
     problems = Problems()
     facts = list(composed.facts)
     _check_run(composed.run, problems)
-    facts += _check_platform(composed.run, plugins, problems)
+    _check_platform(composed.run, plugins, problems)
     if composed.verl is not None:
         facts += _check_plain(composed.verl, problems)
     else:
         _check_team(composed.run, plugins, problems)
         for name, policy in composed.policies.items():
             facts += _check_policy(name, policy, composed.run, problems)
+        if composed.run.hardware == "gpu" and not is_installed("flash_attn"):
+            facts.append("flash_attn is not installed: by default attention is PyTorch's own, on padded rows")
         facts += _check_resources(composed.run, composed.policies, problems)
     problems.raise_if_any()
     return facts
@@ -107,13 +109,10 @@ def _check_run(run: DictConfig, problems: Problems) -> None:
         problems.add(f"resume: {unknown_name_error('value', run.resume, RESUME)}; a checkpoint folder is valid too")
 
 
-def _check_platform(run: DictConfig, plugins: "Plugins", problems: Problems) -> list[str]:
+def _check_platform(run: DictConfig, plugins: "Plugins", problems: Problems) -> None:
     if run.hardware not in plugins.platforms:
         hint = "; install plugins/verl_mas_cpu" if run.hardware == "cpu" else ""
         problems.add(f"hardware={run.hardware}: no installed plugin provides this platform{hint}")
-    if run.hardware == "gpu" and not is_installed("flash_attn"):
-        return ["flash_attn is not installed: attention is PyTorch's own, on padded rows, which is slower"]
-    return []
 
 
 def _check_team(run: DictConfig, plugins: "Plugins", problems: Problems) -> None:
