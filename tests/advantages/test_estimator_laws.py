@@ -34,7 +34,7 @@ ROW = st.tuples(
     st.sampled_from(["p", "q"]),
     st.integers(1, 9),  # num_tokens
 )
-# Every table is tried with every variant: drawing one takes longer than all of them.
+# Every table is tried with every variant: drawing one takes several times as long as an estimator.
 LAW = settings(max_examples=100)
 TABLE = st.lists(ROW, min_size=1, max_size=50)
 NAMES = ("reward", "task", "role", "turn", "sample", "policy", "num_tokens")
