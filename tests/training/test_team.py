@@ -34,9 +34,11 @@ class Trainer:
         by_key = {row.row: row for row in rows}
         return PolicyBatch(None, by_key, plan_batch(len(rows), 1, 1), {"loss": float(len(rows))}, {"old_log_prob": 0.5})
 
-    def token_rows(self, batch, needed):
-        self.calls.append(("token_rows", needed))
-        return TokenRows(list(batch.invocations.values()), *[torch.ones(1, 1)] * 3, None, 1.0, 1.0) if needed else None
+    def token_rows(self, batch, credit_over_tokens):
+        self.calls.append(("token_rows", credit_over_tokens))
+        if not credit_over_tokens:
+            return None
+        return TokenRows(list(batch.invocations.values()), *[torch.ones(1, 1)] * 3, None, 1.0, 1.0)
 
     def set_token_advantages(self, rows, credit):
         self.calls.append(("credit", credit))

@@ -159,12 +159,12 @@ class PolicyTrainer(PPOTrainerSync):
                 batch.meta = self._compute_values(batch.meta, batch.metrics)
         return batch
 
-    def token_rows(self, batch: PolicyBatch, needed: bool) -> TokenRows | None:
+    def token_rows(self, batch: PolicyBatch, credit_over_tokens: bool) -> TokenRows | None:
         """What verl does between log-probabilities and advantages: KL in the reward, and rollout correction.
 
         Args:
-            needed: whether credit is over tokens in this run; if it is not, the tokens stay where they are unless this
-                policy's rollout correction needs them.
+            credit_over_tokens: whether tokens of one response may earn different advantages; if not, they stay where
+                they are unless this policy's rollout correction needs them.
 
         Returns:
             The real rows, for `token_credit`; None if they are not needed.
@@ -174,7 +174,7 @@ class PolicyTrainer(PPOTrainerSync):
         corrects = not correction.bypass_mode and (
             correction.rollout_is is not None or correction.rollout_rs is not None
         )
-        if not (needed or corrects):
+        if not (credit_over_tokens or corrects):
             return None
         keys = list(batch.meta.keys)
         names = ["response_mask", "rm_scores", "old_log_probs"]

@@ -127,10 +127,12 @@ class Team:
     ) -> dict[str, PolicyBatch]:
         """One update of the policies that learn. They only wait for each other where credit is over their tokens."""
 
+        over_tokens = token_credit is not None
+
         def settle(policy: str, trainer: PolicyTrainer) -> tuple[PolicyBatch, TokenRows | None]:
-            batch = trainer.begin(rows[policy], step, credit_over_tokens=token_credit is not None)
-            settled = trainer.token_rows(batch, needed=token_credit is not None)
-            if token_credit is None:
+            batch = trainer.begin(rows[policy], step, credit_over_tokens=over_tokens)
+            settled = trainer.token_rows(batch, credit_over_tokens=over_tokens)
+            if not over_tokens:
                 trainer.update(batch)
             return batch, settled
 
